@@ -1,0 +1,1 @@
+//! Zips in and out: packing, the one list of checks, unpacking, directory hashes.

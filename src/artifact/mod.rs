@@ -1,0 +1,1 @@
+//! Modules and providers as OCI manifests.

@@ -1,0 +1,1 @@
+//! The verbs: what the commands and the endpoints do.

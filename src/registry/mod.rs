@@ -1,0 +1,1 @@
+//! Where tags, manifests and blobs are kept; knows nothing of modules.
