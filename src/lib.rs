@@ -1,4 +1,4 @@
-//! ocimod keeps OpenTofu, Terraform and CUE modules in an OCI registry and serves them by the protocols that their clients speak.
+//! Keeps OpenTofu, Terraform and CUE modules in an OCI registry and serves them by the protocols that their clients speak.
 //!
 //! The rooms, from the top down; an arrow never points up:
 //!
