@@ -1,1 +1,341 @@
-//! Where tags, manifests and blobs are kept; knows nothing of modules.
+//! Where tags, manifests and blobs are kept. This room knows nothing of modules.
+//!
+//! [`Registry`] is the one seam of the crate: everything that stores anything implements it, and the `/v2/` endpoints serve
+//! any of it. One value acts for one identity: credentials are chosen when it is made, never per call. A wrapper overrides
+//! the operations that it lets through; whatever it does not name is refused, so wrappers fail closed.
+
+mod content;
+mod error;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+
+use crate::oci::{Algorithm, ByteRange, Descriptor, Digest, Reference, Repository, Tag};
+
+pub use content::{BlobSource, ByteStream, BytesSource, FileSource, RegistrySource, read_bounded, verified};
+pub use error::{RegistryError, Result};
+
+/// What an operation answers, boxed so that the trait can be used as an object.
+pub type Answer<'a, T> = BoxFuture<'a, Result<T>>;
+
+/// A registry shared by many requests.
+pub type SharedRegistry = Arc<dyn Registry>;
+
+/// Tags, manifests and blobs in repositories (OCI distribution specification 1.1).
+///
+/// Every operation is refused with [`RegistryError::Unsupported`] unless an implementation names it.
+///
+/// What comes back as bytes was verified against the digest that was asked for: a stream of a whole blob ends in an error,
+/// never cleanly, where the bytes are not the right ones.
+pub trait Registry: Send + Sync {
+    /// A page of a repository's tags, in ASCII order where the registry sorts.
+    fn tags<'a>(&'a self, _repository: &'a Repository, _page: &'a PageRequest) -> Answer<'a, Page<Tag>> {
+        unsupported("listing tags")
+    }
+
+    /// A page of the names of all repositories (`_catalog`); [`RegistryError::NoCatalog`] where there is no such list.
+    fn repositories<'a>(&'a self, _page: &'a PageRequest) -> Answer<'a, Page<Repository>> {
+        unsupported("listing repositories")
+    }
+
+    /// A manifest with its bytes as they were pushed.
+    fn manifest<'a>(
+        &'a self,
+        _repository: &'a Repository,
+        _reference: &'a Reference,
+    ) -> Answer<'a, StoredManifest> {
+        unsupported("reading manifests")
+    }
+
+    /// A manifest's type, digest and size.
+    fn manifest_head<'a>(
+        &'a self,
+        _repository: &'a Repository,
+        _reference: &'a Reference,
+    ) -> Answer<'a, ManifestHead> {
+        unsupported("reading manifests")
+    }
+
+    /// Stores a manifest and points tags at it.
+    fn put_manifest<'a>(
+        &'a self,
+        _repository: &'a Repository,
+        _manifest: &'a NewManifest,
+    ) -> Answer<'a, PutManifest> {
+        unsupported("pushing manifests")
+    }
+
+    /// Removes a tag; the manifest stays.
+    fn delete_tag<'a>(&'a self, _repository: &'a Repository, _tag: &'a Tag) -> Answer<'a, ()> {
+        unsupported("deleting tags")
+    }
+
+    /// Removes a manifest and every tag that points at it.
+    fn delete_manifest<'a>(&'a self, _repository: &'a Repository, _digest: &'a Digest) -> Answer<'a, ()> {
+        unsupported("deleting manifests")
+    }
+
+    /// Removes a blob from a repository.
+    fn delete_blob<'a>(&'a self, _repository: &'a Repository, _digest: &'a Digest) -> Answer<'a, ()> {
+        unsupported("deleting blobs")
+    }
+
+    /// A blob or a piece of it.
+    fn blob<'a>(
+        &'a self,
+        _repository: &'a Repository,
+        _digest: &'a Digest,
+        _request: BlobRequest,
+    ) -> Answer<'a, Blob> {
+        unsupported("reading blobs")
+    }
+
+    /// The size of a blob in bytes.
+    fn blob_size<'a>(&'a self, _repository: &'a Repository, _digest: &'a Digest) -> Answer<'a, u64> {
+        unsupported("reading blobs")
+    }
+
+    /// Stores a blob whose digest is known. The source may be opened more than once.
+    fn put_blob<'a>(
+        &'a self,
+        _repository: &'a Repository,
+        _digest: &'a Digest,
+        _source: &'a dyn BlobSource,
+    ) -> Answer<'a, ()> {
+        unsupported("pushing blobs")
+    }
+
+    /// Makes a blob of another repository a blob of this one without sending it; without `from`, of any repository that has
+    /// it. `false` where that could not be done and the blob has to be sent.
+    fn mount<'a>(
+        &'a self,
+        _repository: &'a Repository,
+        _digest: &'a Digest,
+        _from: Option<&'a Repository>,
+    ) -> Answer<'a, bool> {
+        unsupported("mounting blobs")
+    }
+
+    /// Opens an upload session; `algorithm` is what the digest is expected to use.
+    fn open_upload<'a>(&'a self, _repository: &'a Repository, _algorithm: Algorithm) -> Answer<'a, UploadId> {
+        unsupported("uploading in pieces")
+    }
+
+    /// How many bytes of an upload have arrived.
+    fn upload_offset<'a>(&'a self, _repository: &'a Repository, _upload: &'a UploadId) -> Answer<'a, u64> {
+        unsupported("uploading in pieces")
+    }
+
+    /// Adds bytes at `offset`, or where the upload stands, and answers where it stands then.
+    /// [`RegistryError::OutOfOrder`] where `offset` is another; nothing is added then.
+    fn append_upload<'a>(
+        &'a self,
+        _repository: &'a Repository,
+        _upload: &'a UploadId,
+        _offset: Option<u64>,
+        _bytes: ByteStream,
+    ) -> Answer<'a, u64> {
+        unsupported("uploading in pieces")
+    }
+
+    /// Ends an upload: what arrived has `digest`, else [`RegistryError::DigestMismatch`] and the upload is gone.
+    fn finish_upload<'a>(
+        &'a self,
+        _repository: &'a Repository,
+        _upload: &'a UploadId,
+        _digest: &'a Digest,
+    ) -> Answer<'a, ()> {
+        unsupported("uploading in pieces")
+    }
+
+    /// Forgets an upload and what arrived of it.
+    fn cancel_upload<'a>(&'a self, _repository: &'a Repository, _upload: &'a UploadId) -> Answer<'a, ()> {
+        unsupported("uploading in pieces")
+    }
+
+    /// A page of descriptors of the manifests whose `subject` is `digest`; none where nothing is known of it.
+    fn referrers<'a>(
+        &'a self,
+        _repository: &'a Repository,
+        _digest: &'a Digest,
+        _artifact_type: Option<&'a str>,
+        _page: &'a PageRequest,
+    ) -> Answer<'a, Page<Descriptor>> {
+        unsupported("listing referrers")
+    }
+}
+
+fn unsupported<'a, T: Send + 'a>(operation: &'static str) -> Answer<'a, T> {
+    Box::pin(async move { Err(RegistryError::Unsupported { operation }) })
+}
+
+/// Which part of a list is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageRequest {
+    /// At most so many; as many as the registry likes where absent.
+    pub count: Option<usize>,
+    /// Only what comes after this, as an earlier page's [`Page::next`] gave it or a caller asked (`last`).
+    pub after: Option<String>,
+}
+
+impl PageRequest {
+    /// The page that begins after what another ended with.
+    pub fn after(next: String) -> Self {
+        Self { count: None, after: Some(next) }
+    }
+}
+
+/// A part of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page<T> {
+    /// The entries.
+    pub items: Vec<T>,
+    /// Where the next page begins ([`PageRequest::after`]); `None` at the end. Opaque: a registry may put a URL in it.
+    pub next: Option<String>,
+}
+
+/// A manifest as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredManifest {
+    /// Its media type, without parameters.
+    pub media_type: String,
+    /// The digest of its bytes, computed, in the algorithm that was asked for.
+    pub digest: Digest,
+    /// The bytes as they were pushed; at most [`crate::oci::MAX_MANIFEST_SIZE`].
+    pub bytes: Bytes,
+}
+
+/// What is known of a manifest without reading it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManifestHead {
+    /// Its media type, without parameters.
+    pub media_type: String,
+    /// Its digest.
+    pub digest: Digest,
+    /// Its size in bytes.
+    pub size: u64,
+}
+
+/// A manifest to be stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewManifest {
+    /// Its media type, without parameters.
+    pub media_type: String,
+    /// Its bytes; kept as they are.
+    pub bytes: Bytes,
+    /// The digest that it is pushed by, where it has been named; it must be that of the bytes.
+    pub digest: Option<Digest>,
+    /// The tags that point at it from then on.
+    pub tags: Vec<Tag>,
+    /// When a tag that is there already may be moved.
+    pub condition: Condition,
+}
+
+/// What may happen to a tag that is there already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Condition {
+    /// It moves, unless the store holds it for immutable.
+    #[default]
+    None,
+    /// It stays: the push is refused with [`RegistryError::TagExists`] unless the tag points at the same digest. A remote
+    /// registry has no such request: there it is checked before and after, which is best effort.
+    AbsentOrSame,
+}
+
+/// What came of storing a manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PutManifest {
+    /// The digest that it is stored under.
+    pub digest: Digest,
+    /// Its subject, where the registry said that it keeps referrers (`OCI-Subject`).
+    pub subject: Option<Digest>,
+}
+
+/// How a blob is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlobRequest {
+    /// Only this piece. Bytes of a piece cannot be verified.
+    pub range: Option<ByteRange>,
+    /// Whether the answer may be [`Blob::Location`].
+    pub location: bool,
+}
+
+/// A blob, or where it can be had.
+pub enum Blob {
+    /// Its bytes.
+    Stream(BlobStream),
+    /// A URL without authorization where anybody who has it can GET the blob for a while: a secret.
+    Location(url::Url),
+}
+
+/// The bytes of a blob or of a piece of it.
+pub struct BlobStream {
+    /// Size of the whole blob in bytes.
+    pub size: u64,
+    /// Which piece this is, where a range was asked for.
+    pub span: Option<crate::oci::Span>,
+    /// The bytes.
+    pub bytes: ByteStream,
+}
+
+impl std::fmt::Debug for Blob {
+    /// Names no location: it is a secret.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Stream(_) => "Blob::Stream",
+            Self::Location(_) => "Blob::Location",
+        })
+    }
+}
+
+/// Names an upload session: what stands at the end of its URL.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct UploadId(String);
+
+impl UploadId {
+    /// Takes a word of letters, digits, `-` and `_`, at most 128 long: it becomes part of a file name.
+    pub fn new(text: &str) -> Option<Self> {
+        let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        ((1..=128).contains(&text.len()) && text.bytes().all(is_fine)).then(|| Self(text.to_owned()))
+    }
+
+    /// The word.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl dyn Registry + '_ {
+    /// Every tag of a repository, page by page. At most `limit`: a registry that goes on without end is broken off with an
+    /// error.
+    pub async fn all_tags(&self, repository: &Repository, limit: usize) -> Result<Vec<Tag>> {
+        let mut tags = Vec::new();
+        let mut request = PageRequest::default();
+        loop {
+            let page = self.tags(repository, &request).await?;
+            tags.extend(page.items);
+            if tags.len() > limit {
+                return Err(RegistryError::TooMany { what: "tags", limit });
+            }
+            match page.next {
+                Some(next) => request = PageRequest::after(next),
+                None => return Ok(tags),
+            }
+        }
+    }
+
+    /// The bytes of a whole blob as a stream; never a location.
+    pub async fn blob_stream(&self, repository: &Repository, digest: &Digest) -> Result<BlobStream> {
+        match self.blob(repository, digest, BlobRequest::default()).await? {
+            Blob::Stream(stream) => Ok(stream),
+            Blob::Location(_) => Err(RegistryError::Unsupported { operation: "reading blobs elsewhere" }),
+        }
+    }
+
+    /// A small blob, whole and verified; [`RegistryError::TooLarge`] where it is over `limit` bytes.
+    pub async fn small_blob(&self, repository: &Repository, digest: &Digest, limit: u64) -> Result<Bytes> {
+        read_bounded(self.blob_stream(repository, digest).await?.bytes, limit).await
+    }
+}
