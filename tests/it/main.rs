@@ -1,1 +1,5 @@
 //! The integration tests: one binary, one module a subject.
+
+#![allow(clippy::unwrap_used)]
+
+mod distribution;
