@@ -743,6 +743,21 @@ async fn a_stream_that_fails_breaks_the_connection_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn every_answer_tells_its_length() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = DirectoryRegistry::open(folder.path(), DirectoryOptions::default()).unwrap();
+    let (address, stop, serving) = listen(Arc::new(registry));
+    for target in ["/v2/", "/v2/_catalog", "/v2/acme/a/tags/list", "/v2/A", "/healthz", "/nothing"] {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        let answer = exchange(address, request).await.to_lowercase();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("content-length: {}", body.len())), "{target}: {answer}");
+    }
+    drop(stop);
+    serving.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn headers_without_end_are_refused() {
     let (address, stop, serving) = listen(Arc::new(Wrong::BreaksOff));
     let long = "a".repeat(200 * 1024);
