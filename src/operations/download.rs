@@ -11,7 +11,7 @@ use super::error::{OperationError, Result};
 use super::routes::Place;
 
 /// The largest zip that is fetched; larger ones are refused by every check anyway.
-const MAX_ARCHIVE: u64 = crate::archive::MAX_PACKED_SIZE;
+const MAX_ARCHIVE: u64 = crate::archive::check::MAX_ZIP_SIZE;
 
 /// The blob in a temporary file that goes with the answer.
 pub async fn archive(place: &Place, content: &Content) -> Result<NamedTempFile> {

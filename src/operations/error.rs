@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::archive::PackError;
 use crate::artifact::{ArtifactError, TagError};
 use crate::module::{Constraint, Version};
 use crate::oci::Digest;
@@ -175,6 +176,20 @@ impl OperationError {
     pub fn io(action: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let action = action.into();
         move |source| Self::Io { action, source }
+    }
+
+    /// A folder or tree that cannot be packed.
+    pub fn packing(error: PackError) -> Self {
+        match error {
+            PackError::Unreadable { path, source } => Self::io(format!("reading {}", path.display()))(source),
+            PackError::Unwritable(source) => Self::io("writing the zip")(source),
+            error => Self::refused(Finding {
+                file: error.entry().map(|name| name.escape_debug().to_string()),
+                line: None,
+                rule: error.rule(),
+                message: error.to_string(),
+            }),
+        }
     }
 
     /// One failed check.

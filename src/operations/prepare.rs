@@ -9,7 +9,7 @@ use crate::archive::{ModuleKind, Tree};
 use crate::artifact::DependencyLayer;
 use crate::module::{
     Address, AddressAt, Constraint, CuePath, Generated, Host, ModuleFile, ModulePath, ModuleVersion, SourceKind, TofuAddress,
-    TofuModule, Version, VersionQuery, has_tofu_files, is_tofu_file,
+    TofuModule, Version, VersionQuery, is_tofu_file,
 };
 
 use super::check::Finding;
@@ -91,7 +91,7 @@ fn read_blocking(source: &Path, is_folder: bool, tracked: Option<Vec<PathBuf>>) 
             }
         },
         Ok(None) => None,
-        Err(source) => return Err(OperationError::Io { action: format!("reading {MODULE_FILE}"), source }),
+        Err(error) => return Err(OperationError::packing(error)),
     };
     let mut warnings = tree.warnings().to_vec();
     if let Some(tofu) = &tofu {
@@ -127,19 +127,15 @@ fn read_folder(source: &Path, tracked: Option<Vec<PathBuf>>) -> Result<(ModuleKi
         .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
         .collect::<std::io::Result<Vec<_>>>()
         .map_err(reading())?;
-    let kind = if has_tofu_files(names.iter().map(String::as_str)) {
-        ModuleKind::OpenTofu
-    } else if source.join(MODULE_FILE).is_file() {
-        ModuleKind::Cue
-    } else {
+    let kind = ModuleKind::of_names(&names);
+    if kind == ModuleKind::Cue && !source.join(MODULE_FILE).is_file() {
         return Err(no_module(source));
-    };
+    }
     let listed = match kind {
         ModuleKind::OpenTofu => None,
         ModuleKind::Cue => tracked.filter(|_| says_git(source)),
     };
-    let tree = Tree::from_folder(source, kind, listed)
-        .map_err(|error| OperationError::refused(Finding::general(error.rule(), error.to_string())))?;
+    let tree = Tree::from_folder(source, kind, listed).map_err(OperationError::packing)?;
     Ok((kind, tree))
 }
 
@@ -153,16 +149,15 @@ fn says_git(source: &Path) -> bool {
 
 fn read_zip(source: &Path) -> Result<(ModuleKind, Tree)> {
     let name = source.display().to_string();
-    let open = |kind| Tree::from_zip(source, kind);
-    let refused = |error| OperationError::refused(Finding::of_check(&error, &name));
-    let tree = open(ModuleKind::OpenTofu).map_err(refused)?;
-    if has_tofu_files(tree.entries().iter().map(|entry| entry.name.as_str())) {
-        return Ok((ModuleKind::OpenTofu, tree));
-    }
-    if tree.get(MODULE_FILE).is_none() {
+    let open = |kind: Option<ModuleKind>| {
+        Tree::from_zip(source, kind).map_err(|error| OperationError::refused(Finding::of_check(&error, &name)))
+    };
+    let tree = open(None)?;
+    let kind = ModuleKind::of_names(tree.entries().iter().map(|entry| &entry.name));
+    if kind == ModuleKind::Cue && tree.get(MODULE_FILE).is_none() {
         return Err(no_module(source));
     }
-    Ok((ModuleKind::Cue, open(ModuleKind::Cue).map_err(refused)?))
+    Ok((kind, open(Some(kind))?))
 }
 
 fn no_module(source: &Path) -> OperationError {
@@ -184,9 +179,7 @@ pub fn read_tofu(tree: &Tree) -> Result<TofuModule> {
             too_large.push(entry.name.clone());
             continue;
         }
-        let bytes = tree
-            .read(&entry.name, MAX_TOFU_FILE)
-            .map_err(OperationError::io(format!("reading {}", entry.name)))?;
+        let bytes = tree.read(&entry.name, MAX_TOFU_FILE).map_err(OperationError::packing)?;
         files.insert(entry.name.clone(), bytes.unwrap_or_default());
     }
     match too_large.first() {
@@ -449,8 +442,7 @@ impl Prepared {
     ) -> Result<Bytes> {
         if !self.is_module_file_ours() {
             let bytes = self.tree.read(MODULE_FILE, MAX_MODULE_FILE);
-            let bytes = bytes.map_err(OperationError::io(format!("reading {MODULE_FILE}")))?;
-            return Ok(Bytes::from(bytes.unwrap_or_default()));
+            return Ok(Bytes::from(bytes.map_err(OperationError::packing)?.unwrap_or_default()));
         }
         let empty = TofuModule::default();
         let ModuleName::Tofu { address, .. } = &named.module else {

@@ -225,7 +225,7 @@ impl StoredModule {
     /// Whether the module can be called by OpenTofu: it was pushed as such, or its zip has `.tf` files at its root.
     pub fn is_opentofu(&self, listing: &Listing) -> bool {
         self.artifact.kind == ModuleKind::OpenTofu
-            || crate::module::has_tofu_files(listing.entries.iter().map(|entry| entry.name.as_str()))
+            || listing.has_tofu_files_at_root()
     }
 
     /// The zips that a user of this module as a dependency needs with it.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::archive;
+use crate::archive::{self, UnpackError};
 use crate::oci::Digest;
 
 use super::check::Finding;
@@ -30,8 +30,13 @@ pub async fn pull(stored: &StoredModule, folder: &Path) -> Result<Pulled> {
     let (into, name) = (folder.to_owned(), stored.name());
     let files = super::blocking(move || {
         archive::unpack(zip.path(), &into).map_err(|error| match error {
-            archive::UnpackError::Check(error) => OperationError::refused(Finding::of_check(&error, &name)),
-            other => OperationError::refused(Finding::general("target-folder", other.to_string())),
+            UnpackError::Refused { source, .. } => OperationError::refused(Finding::of_check(&source, &name)),
+            error @ UnpackError::NotEmpty { .. } => {
+                OperationError::refused(Finding::general("target-not-empty", error.to_string()))
+            }
+            UnpackError::Unwritable { path, source } => {
+                OperationError::io(format!("writing {}", path.display()))(source)
+            }
         })
     })
     .await?;

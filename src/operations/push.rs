@@ -384,8 +384,7 @@ pub async fn assemble(
     let tree = if prepared.is_module_file_ours() { tree.with_file(MODULE_FILE, module_file.to_vec()) } else { tree };
     let (tree, zip, packed) = super::blocking(move || -> Result<_> {
         let mut zip = NamedTempFile::new().map_err(OperationError::io("making a temporary file"))?;
-        let packed = archive::pack(&tree, zip.as_file_mut())
-            .map_err(|error| OperationError::refused(Finding::general(error.rule(), error.to_string())))?;
+        let packed = archive::pack(&tree, zip.as_file_mut()).map_err(OperationError::packing)?;
         Ok((tree, zip, packed))
     })
     .await?;
@@ -470,9 +469,7 @@ async fn recorded_dependencies(stored: &StoredModule) -> Result<Vec<ModuleVersio
 
 /// In which way two trees differ, in words that name the first file; `None` where they do not.
 fn compare_trees(ours: &Tree, theirs: &Tree, except: &[&str]) -> Result<Option<String>> {
-    let hash = |tree: &Tree| {
-        tree.content_hash(except).map_err(OperationError::io("reading the module's files"))
-    };
+    let hash = |tree: &Tree| tree.content_hash(except).map_err(OperationError::packing);
     if hash(ours)? == hash(theirs)? {
         return Ok(None);
     }
