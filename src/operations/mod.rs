@@ -1,1 +1,5 @@
-//! The verbs: what the commands and the endpoints do.
+//! The verbs: what the command line and the endpoints do.
+
+mod progress;
+
+pub use progress::{NoProgress, Progress};
