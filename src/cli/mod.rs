@@ -226,7 +226,7 @@ mod tests {
         assert!(stderr.contains("Usage: ocimod push"), "{stderr}");
         let (status, stdout, stderr) = run_line("", &[]);
         assert_eq!((status, stdout.as_str()), (ExitStatus::WrongUsage, ""));
-        assert!(stderr.contains("Commands:"), "{stderr}");
+        assert!(stderr.contains("Commands:") && stderr.contains("--plain-http  "), "{stderr}");
     }
 
     #[test]

@@ -182,12 +182,11 @@ pub(super) enum Stop {
 pub(super) fn resolve(arguments: &[OsString], environment: &Environment) -> Result<(Cli, Settings), Stop> {
     let plain = Cli::command();
     let command = with_negatable_switches(plain.clone());
-    let mut settings = Settings::of_defaults(&command, environment);
     let typed = command.clone().try_get_matches_from(arguments);
+
+    let mut settings = Settings::of_defaults(&command, environment);
     let config = match &typed {
-        Ok(typed) => {
-            leaf(&command, typed).2.get_one::<PathBuf>(CONFIG).map(|path| path.as_os_str().to_owned())
-        }
+        Ok(typed) => Typed::of(&command, typed).values(CONFIG).pop(),
         Err(_) => scan(arguments, CONFIG),
     };
     let config = config.or_else(|| environment.variable(&variable_name(CONFIG)).map(OsStr::to_owned));
@@ -195,65 +194,96 @@ pub(super) fn resolve(arguments: &[OsString], environment: &Environment) -> Resu
         Some(path) => Some(environment.absolute(Path::new(&path))),
         None => settings_file::find(environment),
     };
-    let file_outcome = match &file {
-        Some(path) => settings.add_file(path),
-        None => Ok(()),
-    };
+    let file_outcome = file.map_or(Ok(()), |path| settings.add_file(&path));
     settings.add_variables(environment);
 
     let typed = match typed {
         Ok(typed) => typed,
-        Err(error) if !error.use_stderr() => {
-            // Help looks better without the `=false` of switches.
-            return Err(Stop::Told(plain.try_get_matches_from(arguments).err().unwrap_or(error)));
-        }
         Err(error) => {
+            // What clap tells reads better without the `=false` of switches.
+            let error = match plain.try_get_matches_from(arguments) {
+                Err(plain) if plain.kind() == error.kind() => plain,
+                _ => error,
+            };
+            if !error.use_stderr() {
+                return Err(Stop::Told(error));
+            }
             if let Some(format) = scan(arguments, "format") {
                 settings.set("format", vec![format], Origin::Flag);
             }
             return Err(Stop::Failed(error.into(), format(&settings)));
         }
     };
-    let (verbs, verb, matches) = leaf(&command, &typed);
-    for arg in options(&command, verb) {
-        let (Some(key), Some(ValueSource::CommandLine)) =
-            (arg.get_long(), matches.value_source(arg.get_id().as_str()))
-        else {
-            continue;
-        };
-        settings.set(key, raw_values(matches, arg), Origin::Flag);
-    }
+    let typed = Typed::of(&command, &typed);
+    typed.add_to(&mut settings);
     file_outcome.map_err(|failure| Stop::Failed(failure, format(&settings)))?;
 
-    let mut complete = vec![command.get_name().into()];
-    complete.extend(verbs);
-    for arg in options(&command, verb) {
-        let Some((key, setting)) = arg.get_long().and_then(|key| settings.by_key.get_key_value(key)) else {
-            continue;
-        };
-        if setting.origin == Origin::Default {
-            continue;
-        }
-        for value in &setting.values {
-            let mut option = OsString::from(format!("--{key}="));
-            option.push(value);
-            complete.push(option);
+    let completed = command.clone().try_get_matches_from(typed.completed_by(&settings));
+    match completed.and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => Ok((cli, settings)),
+        Err(error) => {
+            let hint = origin_hint(&error, &settings);
+            let failure = hint.into_iter().fold(Failure::from(error), Failure::with_hint);
+            Err(Stop::Failed(failure, format(&settings)))
         }
     }
-    complete.push("--".into());
-    complete.extend(verb.get_positionals().flat_map(|arg| raw_values(matches, arg)));
+}
 
-    command
-        .clone()
-        .try_get_matches_from(complete)
-        .and_then(|matches| Cli::from_arg_matches(&matches))
-        .map(|cli| (cli, settings.clone()))
-        .map_err(|error| {
-            let hint = origin_hint(&error, &settings);
-            let failure = Failure::from(error);
-            let failure = hint.into_iter().fold(failure, Failure::with_hint);
-            Stop::Failed(failure, format(&settings))
-        })
+/// A command line that clap has made sense of: a verb, and what it was given.
+struct Typed<'a> {
+    command: &'a Command,
+    /// `config show` is two words.
+    words: Vec<OsString>,
+    verb: &'a Command,
+    matches: &'a ArgMatches,
+}
+
+impl<'a> Typed<'a> {
+    fn of(command: &'a Command, matches: &'a ArgMatches) -> Self {
+        let mut typed = Self { command, words: Vec::new(), verb: command, matches };
+        while let Some((name, matches)) = typed.matches.subcommand()
+            && let Some(verb) = typed.verb.find_subcommand(name)
+        {
+            typed.words.push(name.into());
+            (typed.verb, typed.matches) = (verb, matches);
+        }
+        typed
+    }
+
+    fn values(&self, id: &str) -> Vec<OsString> {
+        let values = self.matches.try_get_raw(id).ok().flatten();
+        values.map(|values| values.map(OsStr::to_owned).collect()).unwrap_or_default()
+    }
+
+    fn add_to(&self, settings: &mut Settings) {
+        for arg in options(self.command, self.verb) {
+            let id = arg.get_id().as_str();
+            if let Some(key) = arg.get_long()
+                && self.matches.value_source(id) == Some(ValueSource::CommandLine)
+            {
+                settings.set(key, self.values(id), Origin::Flag);
+            }
+        }
+    }
+
+    /// The same, with every setting that somebody made written as an option.
+    fn completed_by(&self, settings: &Settings) -> Vec<OsString> {
+        let mut line = vec![self.command.get_name().into()];
+        line.extend(self.words.iter().cloned());
+        for key in options(self.command, self.verb).filter_map(Arg::get_long) {
+            let Some(setting) = settings.by_key.get(key) else { continue };
+            if setting.origin != Origin::Default {
+                line.extend(setting.values.iter().map(|value| {
+                    let mut option = OsString::from(format!("--{key}="));
+                    option.push(value);
+                    option
+                }));
+            }
+        }
+        line.push("--".into());
+        line.extend(self.verb.get_positionals().flat_map(|arg| self.values(arg.get_id().as_str())));
+        line
+    }
 }
 
 /// The same command line, with switches that may also be turned off: `--strict`, `--strict=false`.
@@ -264,24 +294,13 @@ fn with_negatable_switches(command: Command) -> Command {
                 .action(ArgAction::Set)
                 .num_args(0..=1)
                 .require_equals(true)
+                .value_name("true|false")
                 .default_missing_value("true")
                 .default_value("false")
                 .value_parser(BoolishValueParser::new()),
             _ => arg,
         })
         .mut_subcommands(with_negatable_switches)
-}
-
-/// The verb that was typed: its words, its definition and what it was given.
-fn leaf<'a>(command: &'a Command, matches: &'a ArgMatches) -> (Vec<OsString>, &'a Command, &'a ArgMatches) {
-    let (mut words, mut command, mut matches) = (Vec::new(), command, matches);
-    while let Some((name, given)) = matches.subcommand()
-        && let Some(verb) = command.find_subcommand(name)
-    {
-        words.push(name.into());
-        (command, matches) = (verb, given);
-    }
-    (words, command, matches)
 }
 
 /// The options of every verb and those of a verb itself.
@@ -292,11 +311,6 @@ fn options<'a>(command: &'a Command, verb: &'a Command) -> impl Iterator<Item = 
 fn all_arguments(command: &Command) -> Vec<&Arg> {
     let below = command.get_subcommands().flat_map(all_arguments);
     command.get_arguments().chain(below).collect()
-}
-
-fn raw_values(matches: &ArgMatches, arg: &Arg) -> Vec<OsString> {
-    let values = matches.try_get_raw(arg.get_id().as_str()).ok().flatten();
-    values.map(|values| values.map(OsStr::to_owned).collect()).unwrap_or_default()
 }
 
 /// An option's value in a command line that clap could not make sense of.
