@@ -2,7 +2,7 @@
 //!
 //! No rule of the domain is here: a verb reads its options, calls one operation, and prints its answer.
 //!
-//! - [`settings`] completes what was typed by variables and by `ocimod.toml` ([`settings_file`](self));
+//! - [`settings`] completes what was typed by variables and by `ocimod.toml` ([`settings_file`]);
 //! - [`printer`] is the only place that writes to the terminal;
 //! - [`failure`] says what each error means to the caller.
 
