@@ -1,4 +1,4 @@
-//! Why an operation failed, in kinds that both faces can translate: an exit status here, an HTTP status there.
+//! Why an operation failed, in terms that each face translates into its own: an exit status here, an HTTP status there.
 
 use std::fmt::Write as _;
 
@@ -13,65 +13,6 @@ use super::routes::RouteError;
 
 /// The outcome of an operation.
 pub type Result<T, E = OperationError> = std::result::Result<T, E>;
-
-/// Kinds of failure. The list is part of the command line's contract: names are not changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ErrorKind {
-    /// Something that the caller has to say, or said wrong.
-    Usage,
-    /// The thing that was asked for is not there.
-    NotFound,
-    /// A check says no.
-    Refused,
-    /// A published version would have changed.
-    Immutable,
-    /// Credentials are missing, wrong, or do not allow it.
-    Unauthorized,
-    /// A second try may help.
-    Unavailable,
-    /// Everything else.
-    Failed,
-}
-
-impl ErrorKind {
-    /// The name in JSON answers.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Usage => "usage",
-            Self::NotFound => "not-found",
-            Self::Refused => "refused",
-            Self::Immutable => "immutable",
-            Self::Unauthorized => "unauthorized",
-            Self::Unavailable => "unavailable",
-            Self::Failed => "failed",
-        }
-    }
-
-    /// The kind of a registry's failure.
-    pub fn of(error: &RegistryError) -> Self {
-        use RegistryError as E;
-        match error {
-            E::RepositoryUnknown(_) | E::ManifestUnknown { .. } | E::BlobUnknown(_) | E::UploadUnknown => {
-                Self::NotFound
-            }
-            E::TagExists { .. } => Self::Immutable,
-            E::Unauthorized { .. } | E::Denied { .. } => Self::Unauthorized,
-            E::TooManyRequests { .. } | E::Unavailable { .. } => Self::Unavailable,
-            E::DigestMismatch { .. }
-            | E::SizeMismatch { .. }
-            | E::OutOfOrder { .. }
-            | E::RangeNotSatisfiable { .. }
-            | E::ManifestInvalid(_)
-            | E::ManifestBlobUnknown(_)
-            | E::NoCatalog
-            | E::Unsupported { .. }
-            | E::TooMany { .. }
-            | E::TooLarge { .. }
-            | E::Protocol { .. }
-            | E::Io { .. } => Self::Failed,
-        }
-    }
-}
 
 /// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
@@ -195,21 +136,6 @@ impl OperationError {
     /// One failed check.
     pub fn refused(finding: Finding) -> Self {
         Self::Refused(vec![finding])
-    }
-
-    /// Which kind of failure this is.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Registry { source, .. } => ErrorKind::of(source),
-            Self::Route(RouteError::NoRegistry(_)) | Self::Usage { .. } => ErrorKind::Usage,
-            Self::NoModule { .. } | Self::NoVersion { .. } | Self::NotAModule { .. } => ErrorKind::NotFound,
-            Self::Exists { .. } | Self::OtherForm { .. } => ErrorKind::Immutable,
-            Self::OtherModule { .. }
-            | Self::Refused(_)
-            | Self::Tag(_)
-            | Self::Route(RouteError::Repository(_)) => ErrorKind::Refused,
-            Self::Io { .. } => ErrorKind::Failed,
-        }
     }
 
     /// What to do about it, where the message does not say it.

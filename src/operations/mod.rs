@@ -10,14 +10,15 @@ mod license;
 pub mod list;
 pub mod pack;
 pub mod prepare;
-pub mod progress;
+mod progress;
 pub mod published;
 pub mod pull;
 pub mod push;
 pub mod resolve;
 pub mod routes;
 
-pub use error::{ErrorKind, OperationError};
+pub use error::OperationError;
+pub use progress::{NoProgress, Progress};
 
 /// Runs work that reads and writes files, or that computes for long, where it does not hold up other tasks.
 pub(crate) async fn blocking<T: Send + 'static>(

@@ -1,22 +1,22 @@
-//! How an operation tells what it is doing while it lasts.
+//! How an operation tells whoever waits how far it is, without knowing who that is: a terminal, a log, nobody.
 
-/// Told of the steps of an operation. What is shown of it is the caller's business.
+/// Hears of transfers, one after another: begun, further, done. And of what deserves a word on the way.
 pub trait Progress: Send + Sync {
-    /// A step begins: what, in words, and how many bytes it will move where that is known.
+    /// A transfer begins: what it is, in a few words, and how many bytes long where that is known.
     fn started(&self, what: &str, bytes: Option<u64>);
-    /// So many more bytes of the step were moved.
+    /// That many more bytes have passed since the last call.
     fn advanced(&self, bytes: u64);
-    /// The step is over.
+    /// The transfer has ended, well or not.
     fn finished(&self);
-    /// Something that deserves a word although the operation goes on.
+    /// Something that the user should know although the operation goes on.
     fn warn(&self, message: &str);
 }
 
-/// Shows nothing.
+/// Nobody waits.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Silent;
+pub struct NoProgress;
 
-impl Progress for Silent {
+impl Progress for NoProgress {
     fn started(&self, _what: &str, _bytes: Option<u64>) {}
     fn advanced(&self, _bytes: u64) {}
     fn finished(&self) {}

@@ -25,7 +25,7 @@ use super::check::Finding;
 use super::download;
 use super::error::{OperationError, Result};
 use super::prepare::{self, MODULE_FILE, Named, Naming, Prepared};
-use super::progress::Progress;
+use super::Progress;
 use super::published::{self, DependencyForm, Published, StoredModule};
 use super::resolve::{self, Dependency, OwnHosts, Resolution};
 use super::routes::{Place, Routes};
