@@ -1,5 +1,6 @@
 //! `ocimod config show`: every setting, its value, and where that comes from.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -8,9 +9,13 @@ use serde_json::Value;
 
 use super::Context;
 use super::failure::{ExitStatus, Failure};
+use super::module_options::parse_address;
 use super::printer::{Answer, write_columns};
 use super::registry_options::user_folder;
 use super::settings::{Origin, Setting, variable_name};
+use crate::operations::OperationError;
+use crate::operations::published;
+use crate::operations::routes::Place;
 
 /// Show how this program is set up
 #[derive(Args, Clone, Debug)]
@@ -24,9 +29,26 @@ enum ConfigVerb {
     Show(Show),
 }
 
-/// Show every setting, its value and where it comes from
+/// Show every setting, its value and where it comes from; or where a module would be kept
 #[derive(Args, Clone, Debug)]
-struct Show {}
+struct Show {
+    /// The module whose place is shown
+    #[arg(value_name = "ADDRESS")]
+    address: Option<String>,
+}
+
+/// `address` and `places`: the repositories where the module may be; it is pushed to the first.
+#[derive(Serialize)]
+struct ShownPlaces {
+    address: String,
+    places: Vec<String>,
+}
+
+impl Answer for ShownPlaces {
+    fn write_text(&self, text: &mut String) -> std::fmt::Result {
+        self.places.iter().try_for_each(|place| writeln!(text, "{place}"))
+    }
+}
 
 #[derive(Serialize)]
 struct ShownSettings {
@@ -75,8 +97,15 @@ impl ShownSetting {
 }
 
 impl Config {
-    pub(super) fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
-        let ConfigVerb::Show(Show {}) = &self.verb;
+    pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
+        let ConfigVerb::Show(Show { address }) = &self.verb;
+        match address {
+            Some(address) => show_places(context, address).await,
+            None => Self::show_settings(context),
+        }
+    }
+
+    fn show_settings(context: &Context) -> Result<ExitStatus, Failure> {
         let mut settings =
             context.settings.iter().map(|(key, setting)| ShownSetting::of(key, setting)).collect::<Vec<_>>();
         // The one default that depends on who asks.
@@ -87,4 +116,15 @@ impl Config {
         context.printer.answer(&ShownSettings { file: context.settings.file().map(Into::into), settings })?;
         Ok(ExitStatus::Done)
     }
+}
+
+async fn show_places(context: &Context, address: &str) -> Result<ExitStatus, Failure> {
+    let module = published::name(&parse_address(address)?)?;
+    let routes = context.routes(&context.registry.choose(context)?).await?;
+    let places = routes.places(&module).map_err(OperationError::from)?;
+    context.printer.answer(&ShownPlaces {
+        address: module.to_string(),
+        places: places.iter().map(Place::name).collect(),
+    })?;
+    Ok(ExitStatus::Done)
 }

@@ -8,6 +8,8 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use crate::operations::OperationError;
+use crate::operations::routes::RouteError;
 use crate::registry::RegistryError;
 
 /// What the process says to the one that started it.
@@ -252,6 +254,30 @@ impl Classify for RegistryError {
             }
             _ => return None,
         })
+    }
+}
+
+impl Classify for OperationError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Registry { source, .. } => source.kind(),
+            Self::Setting(_) | Self::Template(_) | Self::Usage { .. } => ErrorKind::Usage,
+            Self::Route(RouteError::NoRegistry(_)) => ErrorKind::Usage,
+            Self::NoModule { .. } | Self::NoVersion { .. } | Self::NotAModule { .. } => ErrorKind::NotFound,
+            Self::Exists { .. } | Self::OtherForm { .. } => ErrorKind::Immutable,
+            Self::OtherModule { .. }
+            | Self::Refused(_)
+            | Self::Tag(_)
+            | Self::Route(RouteError::Repository(_)) => ErrorKind::Refused,
+            Self::Io { .. } => ErrorKind::Failed,
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Registry { source, .. } => Classify::hint(source),
+            other => other.hint(),
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 mod check;
 mod completion;
 mod config;
+mod context;
 mod environment;
 mod failure;
 mod inspect;
@@ -33,6 +34,7 @@ use clap::{Args, Parser, Subcommand};
 pub use check::Check;
 pub use completion::Completion;
 pub use config::Config;
+pub use context::Context;
 pub use environment::Environment;
 pub use failure::{Classify, ErrorKind, ExitStatus, Failure};
 pub use inspect::Inspect;
@@ -117,18 +119,6 @@ pub enum Verb {
     Version(Version),
 }
 
-/// What a verb works with, beside its own options.
-pub struct Context {
-    /// What the process was started with.
-    pub environment: Environment,
-    /// Every setting, with where it comes from.
-    pub settings: Settings,
-    /// The registry's options.
-    pub registry: RegistryOptions,
-    /// Where output goes.
-    pub printer: Printer,
-}
-
 /// Runs what was typed; the first argument is the program's name.
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
@@ -151,19 +141,46 @@ pub fn run(
     logging::start(&printer, global.log_format, global.log_level.unwrap_or(usual_level));
 
     let context = Context { environment, settings, registry, printer };
-    let outcome = match verb {
-        Verb::Config(verb) => verb.run(&context),
-        Verb::Completion(verb) => verb.run(&context),
-        Verb::Version(verb) => verb.run(&context),
-        Verb::Push(_)
-        | Verb::Pull(_)
-        | Verb::List(_)
-        | Verb::Inspect(_)
-        | Verb::Check(_)
-        | Verb::Pack(_)
-        | Verb::Serve(_) => Err(Failure::new(ErrorKind::Unsupported, "this verb is not built yet")),
-    };
+    let outcome = run_verb(verb, &context);
     outcome.unwrap_or_else(|failure| context.printer.failure(&failure))
+}
+
+fn run_verb(verb: Verb, context: &Context) -> Result<ExitStatus, Failure> {
+    // These wait for nothing.
+    match &verb {
+        Verb::Completion(verb) => return verb.run(context),
+        Verb::Version(verb) => return verb.run(context),
+        _ => {}
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(ErrorKind::Failed, format!("the program cannot start its threads: {error}")))?;
+    let outcome = runtime.block_on(async {
+        match verb {
+            Verb::Serve(verb) => verb.run(context).await,
+            Verb::Push(verb) => until_interrupted(verb.run(context)).await,
+            Verb::Pull(verb) => until_interrupted(verb.run(context)).await,
+            Verb::List(verb) => until_interrupted(verb.run(context)).await,
+            Verb::Inspect(verb) => until_interrupted(verb.run(context)).await,
+            Verb::Check(verb) => until_interrupted(verb.run(context)).await,
+            Verb::Pack(verb) => until_interrupted(verb.run(context)).await,
+            Verb::Config(verb) => verb.run(context).await,
+            Verb::Completion(verb) => verb.run(context),
+            Verb::Version(verb) => verb.run(context),
+        }
+    });
+    // Work that still reads a file must not hold up the end.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Runs a verb until it ends or the user interrupts it: temporary files are removed either way.
+async fn until_interrupted(verb: impl Future<Output = Result<ExitStatus, Failure>>) -> Result<ExitStatus, Failure> {
+    tokio::select! {
+        outcome = verb => outcome,
+        Ok(()) = tokio::signal::ctrl_c() => Err(Failure::new(ErrorKind::Failed, "interrupted")),
+    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::environment::Environment;
 use super::failure::{ExitStatus, Failure};
-use crate::operations::{NoProgress, Progress};
+use crate::operations::Progress;
 
 /// How a verb answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -151,13 +151,9 @@ impl Printer {
         failure.kind().exit_status()
     }
 
-    /// What shows how far an operation is: bars where a person looks on, nothing elsewhere.
+    /// What shows how far an operation is: bars where a person looks on, and warnings everywhere.
     pub fn progress(&self) -> Arc<dyn Progress> {
-        if self.shows_progress {
-            Arc::new(Bars { bars: self.bars.clone(), current: Mutex::new(None) })
-        } else {
-            Arc::new(NoProgress)
-        }
+        Arc::new(Reporter { printer: self.clone(), current: Mutex::new(None) })
     }
 
     /// Where log lines go.
@@ -192,13 +188,13 @@ impl Write for LogWriter {
     }
 }
 
-/// A bar for the transfer that runs.
-struct Bars {
-    bars: MultiProgress,
+/// A bar for the transfer that runs; a hidden one where nobody looks on.
+struct Reporter {
+    printer: Printer,
     current: Mutex<Option<ProgressBar>>,
 }
 
-impl Progress for Bars {
+impl Progress for Reporter {
     fn started(&self, what: &str, bytes: Option<u64>) {
         let (bar, template) = match bytes {
             Some(bytes) => (
@@ -209,8 +205,8 @@ impl Progress for Bars {
         };
         // An unknown placeholder would be ours to mend; the default bar does until then.
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        let bar = self.bars.add(bar.with_style(style.progress_chars("=> ")).with_message(visible(what)));
-        if let Some(earlier) = lock(&self.current).replace(bar) {
+        let bar = bar.with_style(style.progress_chars("=> ")).with_message(visible(what));
+        if let Some(earlier) = lock(&self.current).replace(self.printer.bars.add(bar)) {
             earlier.finish_and_clear();
         }
     }
@@ -225,6 +221,10 @@ impl Progress for Bars {
         if let Some(bar) = lock(&self.current).take() {
             bar.finish_and_clear();
         }
+    }
+
+    fn warn(&self, message: &str) {
+        self.printer.warning(message);
     }
 }
 

@@ -1,8 +1,15 @@
 //! `ocimod pull`: a module's files, into a folder.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
+use serde::Serialize;
+
+use super::Context;
+use super::failure::{ExitStatus, Failure};
+use super::printer::Answer;
+use crate::operations::pull;
 
 /// Fetch a module and unpack it
 ///
@@ -22,4 +29,38 @@ pub struct Pull {
     /// The folder to write [default: the module's name]
     #[arg(long, short, value_name = "DIR")]
     pub output: Option<PathBuf>,
+}
+
+/// `address`, `version`, `reference`, `digest`, `folder`, `files`.
+#[derive(Serialize)]
+struct PullAnswer {
+    address: String,
+    version: Option<String>,
+    reference: String,
+    digest: String,
+    folder: String,
+    files: usize,
+}
+
+impl Answer for PullAnswer {
+    fn write_text(&self, text: &mut String) -> std::fmt::Result {
+        writeln!(text, "{}", self.folder)
+    }
+}
+
+impl Pull {
+    pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
+        let (address, stored) = context.stored(&self.address, self.version.as_deref()).await?;
+        let folder = self.output.clone().unwrap_or_else(|| PathBuf::from(address.short_name()));
+        let pulled = pull::pull(&stored, &context.environment.absolute(&folder)).await?;
+        context.printer.answer(&PullAnswer {
+            address: address.to_string(),
+            version: stored.version.as_ref().map(ToString::to_string),
+            reference: pulled.reference,
+            digest: pulled.digest.to_string(),
+            folder: folder.display().to_string(),
+            files: pulled.files,
+        })?;
+        Ok(ExitStatus::Done)
+    }
 }

@@ -196,6 +196,19 @@ impl OciAddress {
     }
 }
 
+impl Address {
+    /// What a folder with the thing is called where nothing else is said.
+    pub fn short_name(&self) -> &str {
+        let last = |text: &'_ str| -> usize { text.rfind('/').map_or(0, |slash| slash + 1) };
+        match self {
+            Self::Tofu(address) => address.name(),
+            Self::Cue(path) => &path.as_str()[last(path.as_str())..],
+            Self::Provider(address) => address.kind(),
+            Self::Oci(address) => &address.repository.as_str()[last(address.repository.as_str())..],
+        }
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

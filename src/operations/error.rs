@@ -9,7 +9,7 @@ use crate::oci::Digest;
 use crate::registry::RegistryError;
 
 use super::check::Finding;
-use super::routes::RouteError;
+use super::routes::{RegistrySettingError, RepositoryTemplateError, RouteError};
 
 /// The outcome of an operation.
 pub type Result<T, E = OperationError> = std::result::Result<T, E>;
@@ -25,6 +25,12 @@ pub enum OperationError {
         /// Why.
         source: RegistryError,
     },
+    /// The registry setting cannot be read.
+    #[error(transparent)]
+    Setting(#[from] RegistrySettingError),
+    /// The repository template cannot be read.
+    #[error(transparent)]
+    Template(#[from] RepositoryTemplateError),
     /// No registry is set for the module.
     #[error(transparent)]
     Route(#[from] RouteError),
@@ -159,12 +165,6 @@ impl OperationError {
                 versions.iter().rev().find(matching).map(|version| {
                     format!("a pre-release is chosen only by its exact version, such as `{version}`")
                 })
-            }
-            Self::Registry { source: RegistryError::NoCatalog, .. } => {
-                Some("name the module: `ocimod list NAMESPACE/NAME/SYSTEM`".to_owned())
-            }
-            Self::Registry { source: RegistryError::Unauthorized { registry, .. }, .. } => {
-                Some(format!("log in first, for example with `docker login {registry}` or `crane auth login {registry}`"))
             }
             _ => None,
         }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::archive::{ModuleKind, Tree};
 use crate::artifact::DependencyLayer;
 use crate::module::{
-    Address, AddressAt, Constraint, CuePath, Generated, Host, ModuleFile, ModulePath, ModuleVersion, SourceKind, TofuAddress,
+    Address, AddressAt, CuePath, Generated, Host, ModuleFile, ModulePath, ModuleVersion, SourceKind, TofuAddress,
     TofuModule, Version, VersionQuery, is_tofu_file,
 };
 
@@ -503,15 +503,6 @@ fn name_and_system(folder: &str) -> Option<(&str, &str)> {
     let rest = folder.strip_prefix("terraform-").or_else(|| folder.strip_prefix("tofu-"))?;
     let (system, name) = rest.split_once('-')?;
     (!system.is_empty() && !name.is_empty()).then_some((name, system))
-}
-
-/// The constraint that stands for what a caller asked for behind `@`, and whether a major version is asked for.
-pub fn constraint_of(query: Option<&VersionQuery>) -> (Constraint, Option<u64>) {
-    match query {
-        Some(VersionQuery::Constraint(constraint)) => (constraint.clone(), None),
-        Some(VersionQuery::Major(major)) => (Constraint::any(), Some(*major)),
-        Some(VersionQuery::Latest) | None => (Constraint::any(), None),
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,9 @@ use bytes::Bytes;
 
 use crate::archive::{Listing, ModuleKind};
 use crate::artifact::{self, DependencyLayer, ModuleArtifact, TaggedVersion};
-use crate::module::{Constraint, CuePath, Host, ModuleFile, Version};
+use crate::module::{
+    Address, AddressAt, Constraint, CuePath, Host, ModuleFile, Version, VersionQuery,
+};
 use crate::oci::{Digest, Manifest, Reference};
 use crate::registry::RegistryError;
 
@@ -95,7 +97,54 @@ pub async fn at(module: &ModuleName, place: &Place) -> Result<Published> {
     Ok(Published { module: module.clone(), place: place.clone(), versions: artifact::versions(tags) })
 }
 
+/// The module that an address names. A provider, or a place in a registry, is none.
+pub fn name(address: &AddressAt) -> Result<ModuleName> {
+    match &address.address {
+        Address::Tofu(address) => ModuleName::tofu(address, &Host::internal()).map_err(|error| OperationError::Usage {
+            message: error.to_string(),
+            hint: "a module of that name cannot be in a registry".to_owned(),
+        }),
+        Address::Cue(path) => Ok(ModuleName::Cue(path.clone())),
+        other => Err(OperationError::Usage {
+            message: format!("`{other}` is not the name of a module"),
+            hint: "write `NAMESPACE/NAME/SYSTEM` for an OpenTofu module, or the module path of a CUE module".to_owned(),
+        }),
+    }
+}
+
+/// The newest version of a module that an address and a constraint leave.
+pub async fn select(routes: &Routes, address: &AddressAt, constraint: Option<&Constraint>) -> Result<StoredModule> {
+    let mut published = find(routes, &name(address)?).await?;
+    if let Some(query @ VersionQuery::Major(_)) = &address.version {
+        published.keep(Some(query));
+    }
+    let constraint = match (&address.version, constraint) {
+        (Some(VersionQuery::Constraint(_)), Some(_)) => {
+            return Err(OperationError::Usage {
+                message: "the address and `--version` both say which version is meant".to_owned(),
+                hint: "give one of them".to_owned(),
+            });
+        }
+        (Some(VersionQuery::Constraint(constraint)), None) | (_, Some(constraint)) => constraint.clone(),
+        (_, None) => Constraint::any(),
+    };
+    published.load(published.choose(&constraint)?).await
+}
+
 impl Published {
+    /// Leaves only the versions that an address asks for.
+    pub fn keep(&mut self, query: Option<&VersionQuery>) {
+        match query {
+            Some(VersionQuery::Major(major)) => {
+                self.versions.retain(|tagged| tagged.version.major() == *major);
+            }
+            Some(VersionQuery::Constraint(constraint)) => {
+                self.versions.retain(|tagged| constraint.matches(&tagged.version));
+            }
+            Some(VersionQuery::Latest) | None => {}
+        }
+    }
+
     /// The versions alone, ascending.
     pub fn listed(&self) -> impl DoubleEndedIterator<Item = &Version> {
         self.versions.iter().map(|tagged| &tagged.version)

@@ -292,6 +292,8 @@ pub struct Target {
     pub name: String,
     /// Who it is in comparisons: blobs are mounted only within one registry.
     pub identity: Arc<str>,
+    /// Whether it is on this machine's disk, so that asking costs nothing.
+    pub is_local: bool,
 }
 
 impl Target {
