@@ -38,8 +38,9 @@ pub const MAX_COMPONENT_LENGTH: usize = 255;
 /// while it is read.
 pub const MAX_DIRECTORY_SIZE: u64 = 32 << 20;
 
-/// The longest end of a zip that can hold its end record: with the longest comment, and zip64's two records before it.
-const MAX_TAIL: u64 = (END_LENGTH + u16::MAX as usize + ZIP64_LOCATOR_LENGTH + ZIP64_END_LENGTH) as u64;
+/// The longest end of a zip that can hold its end record: with the longest comment, and zip64's two records before it. It is
+/// what [`check_directory`] reads first, in most cases all that it reads.
+pub const MAX_TAIL: u64 = (END_LENGTH + u16::MAX as usize + ZIP64_LOCATOR_LENGTH + ZIP64_END_LENGTH) as u64;
 
 /// Type bits of a Unix mode.
 const TYPE_MASK: u32 = 0o170_000;

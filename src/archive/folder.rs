@@ -23,6 +23,9 @@ const VERSION_CONTROL_OF_CUE: [&str; 4] = [".bzr", ".git", ".hg", ".svn"];
 /// Files with rules in the syntax of git; in one folder the later wins over the earlier.
 const IGNORE_FILES: [&str; 3] = [".gitignore", ".terraformignore", ".ocimodignore"];
 
+/// Files and folders that are looked at; more than may be in a zip, since some are left out in the end (in nested modules).
+const MAX_ITEMS: usize = 10 * MAX_ENTRIES;
+
 /// The files of `dir` that belong to a module of `kind`, in any order, and warnings about what was left out.
 pub(super) fn list_folder(
     dir: &Path,
@@ -32,17 +35,25 @@ pub(super) fn list_folder(
     let root =
         fs::canonicalize(dir).map_err(|source| PackError::Unreadable { path: dir.to_owned(), source })?;
     let listed = git_listed.map(|paths| Listed::new(paths, &root)).transpose()?;
-    let mut picture =
-        Picture { root, kind, listed, rules: Vec::new(), folders: BTreeMap::new(), warnings: Vec::new() };
+    let mut picture = Picture {
+        root,
+        kind,
+        listed,
+        rules: Vec::new(),
+        folders: BTreeMap::new(),
+        items: 0,
+        warnings: Vec::new(),
+    };
     if kind == ModuleKind::OpenTofu {
         picture.read_rules_above()?;
     }
     picture.read_folder(String::new())?;
     let mut entries =
         Placement { picture: &picture, entries: Vec::new(), open: Vec::new(), placed: 0 }.place_all()?;
-    let mut warnings = picture.warnings;
+    let Picture { listed, mut warnings, .. } = picture;
     if kind == ModuleKind::Cue {
-        leave_out_nested_modules(&mut entries, &mut warnings);
+        let listed = listed.iter().flat_map(|listed| &listed.paths).map(String::as_str);
+        leave_out_nested_modules(&mut entries, listed, &mut warnings);
     }
     Ok((entries, warnings))
 }
@@ -78,6 +89,7 @@ struct Picture {
     rules: Vec<Gitignore>,
     /// By the name of the folder (the root is empty): what is in it.
     folders: BTreeMap<String, Vec<(String, Node)>>,
+    items: usize,
     warnings: Vec<String>,
 }
 
@@ -133,13 +145,13 @@ impl Picture {
         let mut nodes = Vec::new();
         for (name, file_type) in found {
             let path = path.join(&name);
-            if self.is_ignored(&path, file_type) {
+            let full_name = joined(&folder, &name.to_string_lossy());
+            if self.is_ignored(&path, file_type) || !self.is_listed(&full_name, file_type) {
                 continue;
             }
-            let name = name
-                .into_string()
-                .map_err(|name| not_utf8(Path::new(&joined(&folder, &name.to_string_lossy()))))?;
-            let full_name = joined(&folder, &name);
+            let Ok(name) = name.into_string() else {
+                return Err(CheckError::NameNotUtf8 { name: full_name }.into());
+            };
             if full_name.len() > MAX_NAME_LENGTH {
                 return Err(CheckError::NameTooLong { name: full_name }.into());
             }
@@ -147,8 +159,12 @@ impl Picture {
                 ModuleKind::OpenTofu => self.belongs_to_opentofu(&name, &full_name, file_type)?,
                 ModuleKind::Cue => self.belongs_to_cue(&name, &full_name, file_type),
             };
-            if !belongs || !self.is_listed(&full_name, file_type) {
+            if !belongs {
                 continue;
+            }
+            self.items += 1;
+            if self.items > MAX_ITEMS {
+                return Err(CheckError::TooManyEntries { entries: self.items as u64 }.into());
             }
             if file_type.is_dir() {
                 nodes.push((name, Node::Folder));
@@ -206,21 +222,11 @@ impl Picture {
         Err(CheckError::SpecialFile { name: full_name.to_owned() }.into())
     }
 
-    /// As `cue mod publish` has it. Two rules are its inheritance from Go: a folder with a `go.mod`, and `.hg_archival.txt`.
+    /// As `cue mod publish --json` lists them (v0.17.1).
     fn belongs_to_cue(&mut self, name: &str, full_name: &str, file_type: FileType) -> bool {
         if file_type.is_dir() {
-            if full_name == "cue.mod/vendor" {
-                return false;
-            }
-            if self.listed.is_some() {
-                return true;
-            }
-            let go_module = self.root.join(full_name).join("go.mod").symlink_metadata();
-            if go_module.is_ok_and(|metadata| !metadata.is_dir()) {
-                self.warn(full_name, "it has a `go.mod`, and `cue` leaves such folders out");
-                return false;
-            }
-            return !VERSION_CONTROL_OF_CUE.contains(&name);
+            let is_version_control = VERSION_CONTROL_OF_CUE.contains(&name) && self.listed.is_none();
+            return full_name != "cue.mod/vendor" && !is_version_control;
         }
         if full_name == LOCAL_MODULE_FILE {
             self.warn(full_name, "it is for this machine only");
@@ -312,24 +318,33 @@ impl Placement<'_> {
 }
 
 /// A folder below the root with a `cue.mod` is a module of its own.
-fn leave_out_nested_modules(entries: &mut Vec<Entry>, warnings: &mut Vec<String>) {
-    let nested = |entry: &Entry| {
-        let mut components = entry.name.match_indices('/').map(|(end, _)| end).collect::<Vec<_>>();
-        components.push(entry.name.len());
-        let starts = std::iter::once(0).chain(components.iter().map(|end| end + 1));
-        let last = starts
-            .zip(&components)
-            .filter(|(start, end)| fold(&entry.name[*start..**end]) == "cue.mod")
-            .last();
-        last.filter(|(start, _)| *start > 0).map(|(start, _)| entry.name[..start].to_owned())
-    };
-    let modules: BTreeSet<String> = entries.iter().filter_map(nested).collect();
+/// Git may list a `cue.mod` that is not taken (a link, say), and `cue` goes by that too.
+fn leave_out_nested_modules<'a>(
+    entries: &mut Vec<Entry>,
+    listed: impl Iterator<Item = &'a str>,
+    warnings: &mut Vec<String>,
+) {
+    let mut modules: BTreeSet<String> = listed.filter_map(nested_module).collect();
+    modules.extend(entries.iter().filter_map(|entry| nested_module(&entry.name)));
     warnings
         .extend(modules.iter().map(|module| format!("{module:?} is left out: it is a module of its own")));
     entries.retain(|entry| {
         let mut above = entry.name.match_indices('/').map(|(end, _)| &entry.name[..=end]);
         !above.any(|folder| modules.contains(folder))
     });
+}
+
+/// The folder below the root, with its `/`, whose module the file is a part of by its name alone.
+fn nested_module(name: &str) -> Option<String> {
+    let mut start = 0;
+    let mut module = None;
+    for component in name.split('/') {
+        if fold(component) == "cue.mod" {
+            module = Some(&name[..start]);
+        }
+        start += component.len() + 1;
+    }
+    module.filter(|module| !module.is_empty()).map(str::to_owned)
 }
 
 fn joined(folder: &str, name: &str) -> String {
@@ -646,26 +661,32 @@ mod tests {
             "a/x.cue",
             "cue.mod/gen/x.cue",
             "cue.mod/module.cue",
+            "go/go.mod",
             "vendor/x",
             "x.cue",
         ];
         assert_eq!(names(&tree), expected);
-        assert_eq!(tree.warnings().len(), 5, "{:?}", tree.warnings());
+        assert_eq!(tree.warnings().len(), 4, "{:?}", tree.warnings());
     }
 
     #[test]
     fn a_cue_module_of_a_git_repository_is_what_git_lists() {
         let folder = folder(&CUE_MODULE);
+        add(&folder, "linked/x", "");
         let listed = |names: &[&str]| Some(names.iter().map(PathBuf::from).collect());
+        link(&folder, "linked/cue.mod", "../x.cue");
         let taken = listed(&[
             "cue.mod/module.cue",
             "x.cue",
             "go/go.mod",
+            "a/.hg/x",
             "nested/x.cue",
             "nested/cue.mod/module.cue",
+            "linked/x",
+            "linked/cue.mod",
         ]);
         let tree = Tree::from_folder(folder.path(), ModuleKind::Cue, taken).unwrap();
-        assert_eq!(names(&tree), ["cue.mod/module.cue", "go/go.mod", "x.cue"]);
+        assert_eq!(names(&tree), ["a/.hg/x", "cue.mod/module.cue", "go/go.mod", "x.cue"]);
         let absent = listed(&["cue.mod/module.cue", "absent.cue"]);
         assert_eq!(
             Tree::from_folder(folder.path(), ModuleKind::Cue, absent).unwrap_err().rule(),
