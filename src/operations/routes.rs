@@ -404,6 +404,15 @@ impl Routes {
         self.routes.iter().map(|(_, target)| target)
     }
 
+    /// The registries in words.
+    pub fn describe(&self) -> String {
+        let names = self.routes.iter().map(|(prefix, target)| {
+            let place = if target.prefix.is_empty() { target.name.clone() } else { format!("{}/{}", target.name, target.prefix) };
+            prefix.as_ref().map_or(place.clone(), |prefix| format!("{place} ({prefix})"))
+        });
+        names.collect::<Vec<_>>().join(", ")
+    }
+
     /// The registry for a module path: that of the longest prefix of whole elements.
     pub fn target(&self, path: &CuePath) -> Option<&Target> {
         self.route(path).map(|(_, target)| target)
