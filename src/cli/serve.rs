@@ -118,7 +118,7 @@ impl Serve {
 
     /// The store of `--temporary`; a registry that was named on the command line would never be used.
     fn temporary_choice(&self, context: &Context, folder: &Path) -> Result<RegistryChoice, Failure> {
-        if matches!(context.settings.origin("registry"), Some(Origin::Flag)) {
+        if matches!(context.settings.origin("registry"), Origin::Flag) {
             return Err(Failure::usage("`--temporary` is a registry of its own, so `--registry` cannot go with it"));
         }
         Ok(RegistryChoice::Named { text: format!("dir:{}", folder.display()), folder: folder.to_owned() })

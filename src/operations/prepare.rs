@@ -53,7 +53,7 @@ pub async fn read(source: &Path) -> Result<Prepared> {
         .map_err(OperationError::io(format!("reading {}", source.display())))?;
     let is_folder = metadata.is_dir();
     let git = if is_folder { git::state(source).await } else { None };
-    let tracked = if is_folder { git::tracked_files(source).await } else { None };
+    let tracked = if git.is_some() { tracked(source).await } else { None };
     let path = source.to_owned();
     let prepared = super::blocking(move || read_blocking(&path, is_folder, tracked)).await?;
     let mut prepared = Prepared { git, ..prepared };
@@ -70,7 +70,20 @@ pub async fn read(source: &Path) -> Result<Prepared> {
     Ok(prepared)
 }
 
-fn read_blocking(source: &Path, is_folder: bool, tracked: Option<Vec<PathBuf>>) -> Result<Prepared> {
+/// What git knows of the files of a folder.
+struct Tracked {
+    files: Vec<PathBuf>,
+    /// The licence at the top of the work tree: `cue` packs it with a module in a folder below that has none.
+    license: Option<PathBuf>,
+}
+
+async fn tracked(source: &Path) -> Option<Tracked> {
+    let files = git::tracked_files(source).await?;
+    let license = git::top_folder(source).await.map(|top| top.join("LICENSE"));
+    Some(Tracked { files, license: license.filter(|license| license.is_file()) })
+}
+
+fn read_blocking(source: &Path, is_folder: bool, tracked: Option<Tracked>) -> Result<Prepared> {
     let (kind, tree) = if is_folder { read_folder(source, tracked)? } else { read_zip(source)? };
     let mut findings = Vec::new();
     let tofu = match kind {
@@ -120,7 +133,7 @@ fn read_blocking(source: &Path, is_folder: bool, tracked: Option<Vec<PathBuf>>) 
     })
 }
 
-fn read_folder(source: &Path, tracked: Option<Vec<PathBuf>>) -> Result<(ModuleKind, Tree)> {
+fn read_folder(source: &Path, tracked: Option<Tracked>) -> Result<(ModuleKind, Tree)> {
     let reading = || OperationError::io(format!("reading {}", source.display()));
     let names = std::fs::read_dir(source)
         .map_err(reading())?
@@ -131,11 +144,16 @@ fn read_folder(source: &Path, tracked: Option<Vec<PathBuf>>) -> Result<(ModuleKi
     if kind == ModuleKind::Cue && !source.join(MODULE_FILE).is_file() {
         return Err(no_module(source));
     }
-    let listed = match kind {
-        ModuleKind::OpenTofu => None,
-        ModuleKind::Cue => tracked.filter(|_| says_git(source)),
+    let tracked = tracked.filter(|_| kind == ModuleKind::Cue && says_git(source));
+    let (listed, license) = match tracked {
+        Some(Tracked { files, license }) => (Some(files), license),
+        None => (None, None),
     };
-    let tree = Tree::from_folder(source, kind, listed).map_err(OperationError::packing)?;
+    let mut tree = Tree::from_folder(source, kind, listed).map_err(OperationError::packing)?;
+    if let Some(license) = license.filter(|_| tree.get("LICENSE").is_none()) {
+        let bytes = std::fs::read(&license).map_err(OperationError::io(format!("reading {}", license.display())))?;
+        tree = tree.with_file("LICENSE", bytes);
+    }
     Ok((kind, tree))
 }
 
@@ -290,7 +308,7 @@ impl Prepared {
         let module = ModuleName::Cue(file.module.base().clone());
         let asked = match &naming.address {
             None => None,
-            Some(AddressAt { address: Address::Cue(path, _), .. }) => Some(path.clone()),
+            Some(AddressAt { address: Address::Cue(path), .. }) => Some(path.clone()),
             Some(AddressAt { address: Address::Tofu(address), .. }) => {
                 Some(address.cue_path(&Host::opentofu_default()).map_err(|_| self.wrong_address_text())?)
             }

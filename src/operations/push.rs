@@ -18,7 +18,7 @@ use crate::artifact::{
 use crate::module::{ModuleVersion, Version};
 use crate::oci::{Annotations, Digest, IMAGE_MANIFEST, Reference, Tag};
 use crate::registry::{
-    BlobSource, ByteStream, BytesSource, Condition, FileSource, NewManifest, Registry, RegistryError, RegistrySource,
+    BlobSource, ByteStream, BytesSource, Condition, FileSource, NewManifest, RegistryError, RegistrySource,
 };
 
 use super::check::Finding;
