@@ -2,7 +2,9 @@
 //!
 //! A zip has as many readings as it has readers: they disagree about which end record counts, whose size is true, what a
 //! name means. So the records are parsed here ([`check`]), strictly, and what passes is read by the same code that checked
-//! it; nothing is checked by one parser and opened by another. Whatever could be read in two ways is refused.
+//! it; nothing is checked by one parser and opened by another. Whatever could be read in two ways is refused. The reader of
+//! the library `zip` makes the best of what it finds instead: right for a library, wrong for a gate. Its writer has no such
+//! choices to make, and writes what is packed here.
 //!
 //! Everything is synchronous and streams: memory grows with the number of entries, which is limited, and never with the
 //! size of a file. Nothing here looks at the network, the clock or the environment.

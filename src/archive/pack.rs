@@ -4,30 +4,29 @@
 //! folders, extra fields or comments; the writer says that it is Unix wherever it runs. Sizes and checksums follow the
 //! content in data descriptors (as in the zips of `cue`), so that the zip is written and hashed in one pass.
 //! What deflate makes of the bytes is up to the release of the library, and so to the release of ocimod.
+//!
+//! [`ZipWriter`] finishes its zip even when it is dropped after an error, and prints to standard error when that fails. So it
+//! writes to an [`Output`] that never fails: it keeps the error and takes no more.
 
+use std::cell::RefCell;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use flate2::{Compression, Crc, write::DeflateEncoder};
+use zip::write::{SimpleFileOptions, StreamWriter};
+use zip::{CompressionMethod, DateTime, System, ZipWriter};
 
 use super::check::{CheckError, MAX_DIRECTORY_SIZE, MAX_ZIP_SIZE};
-use super::records::{
-    CENTRAL_SIGNATURE, DESCRIPTOR_SIGNATURE, END_SIGNATURE, FLAG_DESCRIPTOR, FLAG_UTF8, LOCAL_SIGNATURE,
-    METHOD_DEFLATED, ZIP64_END_SIGNATURE, ZIP64_END_SIZE_FIELD, ZIP64_LOCATOR_SIGNATURE,
-};
+use super::records::CENTRAL_LENGTH;
 use super::tree::{Entry, Tree};
 use crate::oci::{Algorithm, Digest, Hasher};
 
-/// Version of the specification that a reader needs (4.4.3): 2.0, deflate.
-const VERSION_NEEDED: u16 = 20;
-/// The same with zip64.
-const VERSION_NEEDED_ZIP64: u16 = 45;
-/// Made on Unix (4.4.2), so that the mode counts.
-const MADE_ON_UNIX: u16 = 3 << 8;
-/// 1980-01-01, the first day of MS-DOS (4.4.6); the time is zero.
-const DATE: u16 = 1 << 5 | 1;
-/// The level of deflate: zlib's default. Part of what makes the bytes, so it is never a setting.
-const LEVEL: u32 = 6;
+/// What all entries have in common: nothing of the machine, and nothing that is left to a default of the library. The level
+/// is zlib's usual one; it is part of what makes the bytes, so it is never a setting.
+const OPTIONS: SimpleFileOptions = SimpleFileOptions::DEFAULT
+    .compression_method(CompressionMethod::Deflated)
+    .compression_level(Some(6))
+    .last_modified_time(DateTime::DEFAULT)
+    .system(System::Unix);
 
 /// Why a folder or a tree cannot be packed. `name` is relative to the folder, with `/`.
 #[derive(Debug, thiserror::Error)]
@@ -95,155 +94,112 @@ pub struct Packed {
     pub files: usize,
 }
 
-/// Checks the tree once more (files may have been put into it) and writes its zip to `out`, from front to end.
+/// Checks the tree once more (files may have been put into it) and writes its zip to `out`, from front to end. After an error
+/// `out` holds what had gone out by then; nothing is added that would make it look whole.
 pub fn pack(tree: &Tree, out: &mut impl Write) -> Result<Packed, PackError> {
     tree.check()?;
-    let mut output = Output { out, hasher: Hasher::new(Algorithm::Sha256), size: 0 };
-    let mut directory = Vec::new();
-    for entry in tree.entries() {
-        let offset = narrow(output.size)?;
-        let mut header = EntryHeader { entry, crc32: 0, compressed_size: 0, size: 0 };
-        output.write_all(&header.local()).map_err(PackError::Unwritable)?;
-        header = write_content(tree, entry, &mut output)?;
-        output.write_all(&header.descriptor()).map_err(PackError::Unwritable)?;
-        directory.extend(header.central(offset));
+    check_directory_size(tree)?;
+    let output = Output::new(out);
+    let mut writer = ZipWriter::new_stream(&output);
+    let written = tree.entries().iter().try_for_each(|entry| write_entry(tree, entry, &mut writer, &output));
+    if written.is_err() {
+        output.close();
     }
-    let (offset, size) = (output.size, directory.len() as u64);
-    if size > MAX_DIRECTORY_SIZE {
-        return Err(CheckError::DirectoryTooLarge { size }.into());
-    }
-    directory.extend(end_records(tree.entries().len() as u64, narrow(offset)?, narrow(size)?));
-    output.write_all(&directory).and_then(|()| output.flush()).map_err(PackError::Unwritable)?;
-    narrow(output.size)?;
-    Ok(Packed { digest: output.hasher.finish(), size: output.size, files: tree.entries().len() })
+    let ended = writer.finish().map(drop).map_err(unwritable);
+    written.and(ended)?;
+    let (digest, size) = output.finish()?;
+    Ok(Packed { digest, size, files: tree.entries().len() })
 }
 
-fn write_content<'a>(
+/// The directory is known before anything is written: headers and names.
+fn check_directory_size(tree: &Tree) -> Result<(), CheckError> {
+    let size = tree.entries().iter().map(|entry| (CENTRAL_LENGTH + entry.name.len()) as u64).sum();
+    if size > MAX_DIRECTORY_SIZE { Err(CheckError::DirectoryTooLarge { size }) } else { Ok(()) }
+}
+
+fn write_entry<W: Write>(
     tree: &Tree,
-    entry: &'a Entry,
-    output: &mut impl Write,
-) -> Result<EntryHeader<'a>, PackError> {
-    let mut checksum = Crc::new();
-    let mut deflate = DeflateEncoder::new(output, Compression::new(LEVEL));
+    entry: &Entry,
+    writer: &mut ZipWriter<StreamWriter<&Output<'_, W>>>,
+    output: &Output<'_, W>,
+) -> Result<(), PackError> {
+    let mode = if entry.executable { 0o755 } else { 0o644 };
+    writer.start_file(&entry.name, OPTIONS.unix_permissions(mode)).map_err(unwritable)?;
     tree.read_blocks(entry, |block| {
-        checksum.update(block);
-        deflate.write_all(block).map_err(PackError::Unwritable)
-    })?;
-    deflate.try_finish().map_err(PackError::Unwritable)?;
-    let (size, compressed_size) = (narrow(entry.size)?, narrow(deflate.total_out())?);
-    Ok(EntryHeader { entry, crc32: checksum.sum(), compressed_size, size })
+        writer.write_all(block).map_err(PackError::Unwritable)?;
+        output.check()
+    })
 }
 
-/// A size or an offset in the zip: more than 32 bits would be beyond the limit by far.
-fn narrow(size: u64) -> Result<u32, PackError> {
-    let limited = u32::try_from(size).ok().filter(|_| size <= MAX_ZIP_SIZE);
-    limited.ok_or_else(|| CheckError::ZipTooLarge { size }.into())
+fn unwritable(error: impl Into<io::Error>) -> PackError {
+    PackError::Unwritable(error.into())
 }
 
-/// Hashes and counts what goes out.
-struct Output<'a, W> {
-    out: &'a mut W,
+/// Where the writer's bytes go: hashed, counted, limited, handed on to `out`. Writing here always succeeds; whether it did is
+/// asked with [`Output::check`].
+struct Output<'a, W>(RefCell<OutputState<'a, W>>);
+
+struct OutputState<'a, W> {
+    /// `None` once nothing more may go out.
+    out: Option<&'a mut W>,
+    /// Why, until it is reported.
+    failure: Option<PackError>,
     hasher: Hasher,
     size: u64,
 }
 
-impl<W: Write> Write for Output<'_, W> {
+impl<'a, W: Write> Output<'a, W> {
+    fn new(out: &'a mut W) -> Self {
+        let hasher = Hasher::new(Algorithm::Sha256);
+        Self(RefCell::new(OutputState { out: Some(out), failure: None, hasher, size: 0 }))
+    }
+
+    /// From now on bytes go nowhere.
+    fn close(&self) {
+        self.0.borrow_mut().out = None;
+    }
+
+    /// Reports a failure, once.
+    fn check(&self) -> Result<(), PackError> {
+        self.0.borrow_mut().failure.take().map_or(Ok(()), Err)
+    }
+
+    /// The digest and the number of the bytes that went out.
+    fn finish(self) -> Result<(Digest, u64), PackError> {
+        self.check()?;
+        let OutputState { out, hasher, size, .. } = self.0.into_inner();
+        out.map_or(Ok(()), Write::flush).map_err(PackError::Unwritable)?;
+        Ok((hasher.finish(), size))
+    }
+}
+
+impl<W: Write> Write for &Output<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = self.out.write(bytes)?;
-        self.hasher.update(&bytes[..count]);
-        self.size += count as u64;
-        Ok(count)
+        let mut state = self.0.borrow_mut();
+        if let Err(failure) = state.write(bytes) {
+            state.out = None;
+            state.failure = Some(failure);
+        }
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
+        Ok(())
     }
 }
 
-/// What the three headers of an entry say.
-struct EntryHeader<'a> {
-    entry: &'a Entry,
-    crc32: u32,
-    compressed_size: u32,
-    size: u32,
-}
-
-impl EntryHeader<'_> {
-    /// The fields that local and central header share: from the version needed to the length of the name.
-    fn shared(&self) -> Vec<u8> {
-        let name = &self.entry.name;
-        let flags = FLAG_DESCRIPTOR | if name.is_ascii() { 0 } else { FLAG_UTF8 };
-        let time = 0;
-        let mut bytes = shorts(&[VERSION_NEEDED, flags, METHOD_DEFLATED, time, DATE]);
-        bytes.extend(longs(&[self.crc32, self.compressed_size, self.size]));
-        // The check of the tree limits names to 1024 bytes.
-        bytes.extend(shorts(&[u16::try_from(name.len()).unwrap_or(u16::MAX)]));
-        bytes
-    }
-
-    fn local(&self) -> Vec<u8> {
-        let extra_length = 0;
-        [
-            longs(&[LOCAL_SIGNATURE]),
-            self.shared(),
-            shorts(&[extra_length]),
-            self.entry.name.clone().into_bytes(),
-        ]
-        .concat()
-    }
-
-    fn descriptor(&self) -> Vec<u8> {
-        longs(&[DESCRIPTOR_SIGNATURE, self.crc32, self.compressed_size, self.size])
-    }
-
-    fn central(&self, offset: u32) -> Vec<u8> {
-        let mode: u32 = if self.entry.executable { 0o100_755 } else { 0o100_644 };
-        let [extra_length, comment_length, disk, internal_attributes] = [0; 4];
-        [
-            longs(&[CENTRAL_SIGNATURE]),
-            shorts(&[MADE_ON_UNIX | VERSION_NEEDED]),
-            self.shared(),
-            shorts(&[extra_length, comment_length, disk, internal_attributes]),
-            longs(&[mode << 16, offset]),
-            self.entry.name.clone().into_bytes(),
-        ]
-        .concat()
-    }
-}
-
-/// The end record; before it zip64's record and locator where there are too many entries for 16 bits.
-fn end_records(entries: u64, directory_offset: u32, directory_size: u32) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let count = u16::try_from(entries).ok().filter(|count| *count < u16::MAX);
-    if count.is_none() {
-        let (disk, directory_disk, disks) = (0, 0, 1);
-        let record_offset = u64::from(directory_offset) + u64::from(directory_size);
-        bytes.extend(longs(&[ZIP64_END_SIGNATURE]));
-        bytes.extend(ZIP64_END_SIZE_FIELD.to_le_bytes());
-        bytes.extend(shorts(&[MADE_ON_UNIX | VERSION_NEEDED_ZIP64, VERSION_NEEDED_ZIP64]));
-        bytes.extend(longs(&[disk, directory_disk]));
-        for field in [entries, entries, directory_size.into(), directory_offset.into()] {
-            bytes.extend(field.to_le_bytes());
+impl<W: Write> OutputState<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), PackError> {
+        let Some(out) = &mut self.out else { return Ok(()) };
+        let size = self.size + bytes.len() as u64;
+        if size > MAX_ZIP_SIZE {
+            return Err(CheckError::ZipTooLarge { size }.into());
         }
-        bytes.extend(longs(&[ZIP64_LOCATOR_SIGNATURE, disk]));
-        bytes.extend(record_offset.to_le_bytes());
-        bytes.extend(longs(&[disks]));
+        out.write_all(bytes).map_err(PackError::Unwritable)?;
+        self.hasher.update(bytes);
+        self.size = size;
+        Ok(())
     }
-    let count = count.unwrap_or(u16::MAX);
-    let (disk, directory_disk, comment_length) = (0, 0, 0);
-    bytes.extend(longs(&[END_SIGNATURE]));
-    bytes.extend(shorts(&[disk, directory_disk, count, count]));
-    bytes.extend(longs(&[directory_size, directory_offset]));
-    bytes.extend(shorts(&[comment_length]));
-    bytes
-}
-
-fn shorts(fields: &[u16]) -> Vec<u8> {
-    fields.iter().flat_map(|field| field.to_le_bytes()).collect()
-}
-
-fn longs(fields: &[u32]) -> Vec<u8> {
-    fields.iter().flat_map(|field| field.to_le_bytes()).collect()
 }
 
 #[cfg(test)]
@@ -252,8 +208,10 @@ mod tests {
     use std::collections::BTreeMap;
     use std::io::{Cursor, Read};
 
+    use flate2::{Compression, write::DeflateEncoder};
     use proptest::prelude::*;
 
+    use super::super::records::LOCAL_LENGTH;
     use super::*;
     use crate::archive::{ModuleKind, check_content};
 
@@ -312,7 +270,27 @@ mod tests {
             bytes[central + 28..central + 46],
             [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xa4, 0x81, 0, 0, 0, 0]
         );
-        assert_eq!(bytes.len(), central + 47 + 22);
+        assert_eq!(bytes.len(), central + CENTRAL_LENGTH + 1 + 22);
+    }
+
+    /// The library uses one compressor for all entries.
+    #[test]
+    fn the_bytes_of_an_entry_do_not_depend_on_those_before_it() {
+        let noise: Vec<u8> =
+            (0..200_000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let text = noise.iter().map(|byte| byte % 16).collect::<Vec<u8>>();
+        let contents = [&noise[..], &text, b"", &noise[1..70_000], &text, b"x"];
+        let (bytes, _) =
+            packed(&tree(&["a", "b", "c", "d", "e", "f"].into_iter().zip(contents).collect::<Vec<_>>()));
+        let mut rest = &bytes[..];
+        for content in contents {
+            let mut deflate = DeflateEncoder::new(Vec::new(), Compression::new(6));
+            deflate.write_all(content).unwrap();
+            let deflated = deflate.finish().unwrap();
+            rest = rest[LOCAL_LENGTH + 1..].strip_prefix(&deflated[..]).unwrap();
+            rest = &rest[16..]; // the data descriptor
+        }
+        assert!(rest.starts_with(b"PK\x01\x02"));
     }
 
     #[test]
@@ -323,12 +301,20 @@ mod tests {
         assert_eq!(names, ["Z", "a.b", "a/b", "b", "ü"]);
     }
 
+    /// Two things that the library does in its own way: it writes zip64's records from 65,536 entries on and counts 65,535 as
+    /// such, though the specification gives that value another meaning (4.4.1.4); and its zip64 record asks for version 2.0,
+    /// where 4.5 is due (4.4.3.2). Info-ZIP, Python and Go read both: without zip64's records the count is taken as it stands.
     #[test]
     fn more_entries_than_16_bits_count_are_packed_and_read() {
-        for count in [65_534, 65_535, 65_536] {
+        for (count, zip64) in [(65_534, false), (65_535, false), (65_536, true), (70_000, true)] {
             let entries = (0..count).map(|number| (format!("{number:05}"), Vec::new()));
             let tree = Tree::of_files(entries);
             let (bytes, _) = packed(&tree);
+            let locator = &bytes[bytes.len() - 42..][..4];
+            assert_eq!(locator == b"PK\x06\x07", zip64, "{count}");
+            if zip64 {
+                assert_eq!(bytes[bytes.len() - 98..][12..16], [20, 0, 20, 0]);
+            }
             let listing = check_content(Cursor::new(&bytes), bytes.len() as u64, None).unwrap();
             assert_eq!(listing.entries.len(), count);
             assert_eq!(zip::ZipArchive::new(Cursor::new(&bytes)).unwrap().len(), count);
@@ -343,18 +329,100 @@ mod tests {
         assert_eq!(refusal(&tree(&[("CUE.mod/x", b""), ("a", b"")])), "cue-mod-case");
     }
 
-    #[test]
-    fn a_writer_that_fails_is_reported() {
-        struct Full;
-        impl Write for Full {
-            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-                Err(io::ErrorKind::StorageFull.into())
+    /// Takes so many bytes, then fails, and remembers whether it was asked again.
+    #[derive(Default)]
+    struct Full {
+        room: usize,
+        calls_after_failure: Option<usize>,
+    }
+
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if let Some(calls) = &mut self.calls_after_failure {
+                *calls += 1;
             }
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
+            let count = bytes.len().min(self.room);
+            if count == 0 {
+                self.calls_after_failure.get_or_insert(0);
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.room -= count;
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            self.write(b"x").map(drop)
+        }
+    }
+
+    #[test]
+    fn a_writer_that_fails_at_any_byte_is_reported_and_left_alone() {
+        let tree = tree(&[("a", b"x"), ("b", &[7; 10_000]), ("c", b"")]);
+        let (bytes, _) = packed(&tree);
+        for room in 0..=bytes.len() {
+            let mut full = Full { room, ..Full::default() };
+            assert_eq!(pack(&tree, &mut full).unwrap_err().rule(), "unwritable", "{room}");
+            assert_eq!(full.calls_after_failure, Some(0), "{room}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_changes_leaves_no_zip_that_looks_whole() {
+        for changed in ["a.tf", "b.tf", "c.tf"] {
+            for content in ["", "longer than it was"] {
+                let folder = tempfile::tempdir().unwrap();
+                for name in ["a.tf", "b.tf", "c.tf"] {
+                    std::fs::write(folder.path().join(name), "content").unwrap();
+                }
+                let tree = Tree::from_folder(folder.path(), ModuleKind::OpenTofu, None).unwrap();
+                std::fs::write(folder.path().join(changed), content).unwrap();
+                let mut bytes = Vec::new();
+                let error = pack(&tree, &mut bytes).unwrap_err();
+                assert_eq!((error.rule(), error.entry()), ("changed-while-packing", Some(changed)));
+                for signature in [b"PK\x01\x02", b"PK\x05\x06"] {
+                    assert!(!bytes.windows(4).any(|window| window == signature), "{changed}");
+                }
             }
         }
-        assert_eq!(pack(&tree(&[("a", b"x")]), &mut Full).unwrap_err().rule(), "unwritable");
+    }
+
+    /// The library prints past what catches the output of tests, so these are run by themselves.
+    #[test]
+    fn a_failure_prints_nothing() {
+        for test in [
+            "a_writer_that_fails_at_any_byte_is_reported_and_left_alone",
+            "a_file_that_changes_leaves_no_zip_that_looks_whole",
+        ] {
+            let run = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", &format!("archive::pack::tests::{test}")])
+                .output()
+                .unwrap();
+            assert!(String::from_utf8_lossy(&run.stdout).contains("1 passed"), "{test}");
+            assert_eq!(String::from_utf8_lossy(&run.stderr), "", "{test}");
+        }
+    }
+
+    #[test]
+    fn a_zip_beyond_the_limit_goes_no_further() {
+        let mut out = Vec::new();
+        let output = Output::new(&mut out);
+        output.0.borrow_mut().size = MAX_ZIP_SIZE - 1;
+        (&output).write_all(b"1").unwrap();
+        output.check().unwrap();
+        (&output).write_all(b"2").unwrap();
+        (&output).write_all(b"").unwrap();
+        assert_eq!(output.check().unwrap_err().rule(), "zip-too-large");
+        assert_eq!(out, b"1");
+    }
+
+    #[test]
+    fn a_directory_beyond_the_limit_is_refused_before_anything_is_written() {
+        let folder = "x".repeat(199);
+        let entries = (0..40_000)
+            .map(|number| (format!("{folder}/{folder}/{folder}/{folder}/{number:05}"), Vec::new()));
+        let mut bytes = Vec::new();
+        let error = pack(&Tree::of_files(entries), &mut bytes).unwrap_err();
+        assert_eq!((error.rule(), bytes.len()), ("directory-too-large", 0));
     }
 
     fn trees() -> impl Strategy<Value = BTreeMap<String, Vec<u8>>> {

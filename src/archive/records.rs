@@ -15,6 +15,8 @@ pub(super) const END_SIGNATURE: u32 = 0x0605_4b50;
 
 /// Bytes of a local file header without name and extra fields.
 pub(super) const LOCAL_LENGTH: usize = 30;
+/// Bytes of a central directory header without name, extra fields and comment.
+pub(super) const CENTRAL_LENGTH: usize = 46;
 /// Bytes of an end record without its comment.
 pub(super) const END_LENGTH: usize = 22;
 /// Bytes of a zip64 locator.
@@ -28,8 +30,6 @@ pub(super) const ZIP64_END_SIZE_FIELD: u64 = 44;
 pub(super) const FLAGS_ENCRYPTED: u16 = 1 | 1 << 6 | 1 << 13;
 /// General purpose flag: sizes and checksum follow the content.
 pub(super) const FLAG_DESCRIPTOR: u16 = 1 << 3;
-/// General purpose flag: the name is UTF-8.
-pub(super) const FLAG_UTF8: u16 = 1 << 11;
 
 /// Compression method (4.4.5): as it is.
 pub(super) const METHOD_STORED: u16 = 0;
