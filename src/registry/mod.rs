@@ -5,6 +5,7 @@
 //! the operations that it lets through; whatever it does not name is refused, so wrappers fail closed.
 
 mod content;
+pub mod directory;
 mod error;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use futures_util::future::BoxFuture;
 use crate::oci::{Algorithm, ByteRange, Descriptor, Digest, Reference, Repository, Tag};
 
 pub use content::{BlobSource, ByteStream, BytesSource, FileSource, RegistrySource, read_bounded, verified};
+pub use directory::{DirectoryOptions, DirectoryRegistry};
 pub use error::{RegistryError, Result};
 
 /// What an operation answers, boxed so that the trait can be used as an object.

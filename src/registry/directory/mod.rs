@@ -1,0 +1,353 @@
+//! A registry in a folder: an OCI image layout per repository, each content stored once.
+//!
+//! The folder is read by whatever reads image layouts, and what such tools write there is seen. Several processes may use
+//! one folder. A write that was answered is on disk; one that was cut off is not visible. Blocking calls run on the threads
+//! that are there for them.
+
+mod index;
+mod layout;
+mod store;
+mod upload;
+mod verify;
+
+use std::io::{self, SeekFrom};
+use std::path::Path;
+use std::sync::Arc;
+
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
+use tokio_util::io::ReaderStream;
+
+use self::store::{OpenBlob, Store, writing};
+use self::upload::Session;
+use super::{
+    Answer, Blob, BlobRequest, BlobSource, BlobStream, ByteStream, ManifestHead, NewManifest, Page,
+    PageRequest, PutManifest, Registry, RegistryError, Result, StoredManifest, UploadId, verified,
+};
+use crate::oci::{Algorithm, Descriptor, Digest, Reference, Repository, Span, Tag};
+
+/// How much of a blob is read at a time: every read is handed to another thread, which small pieces would not be worth.
+const READ_SIZE: usize = 256 * 1024;
+
+/// The limit of an upload where none is given: far above any module or provider, far below any disk.
+pub const DEFAULT_UPLOAD_LIMIT: u64 = 10 * 1024 * 1024 * 1024;
+
+/// Says of a tag whether it must stay with what it first pointed at.
+pub type ImmutableTags = Arc<dyn Fn(&Tag) -> bool + Send + Sync>;
+
+/// How a store is used. It is no property of the folder: each process has its own.
+#[derive(Clone)]
+pub struct DirectoryOptions {
+    /// Tags that do not move. Deleting one frees it. An index may still be replaced by one that keeps all its entries.
+    pub immutable: Option<ImmutableTags>,
+    /// The most bytes that a blob may have.
+    pub upload_limit: u64,
+}
+
+impl Default for DirectoryOptions {
+    /// Every tag moves; [`DEFAULT_UPLOAD_LIMIT`].
+    fn default() -> Self {
+        Self { immutable: None, upload_limit: DEFAULT_UPLOAD_LIMIT }
+    }
+}
+
+/// A registry in a folder.
+#[derive(Clone)]
+pub struct DirectoryRegistry {
+    store: Arc<Store>,
+}
+
+impl DirectoryRegistry {
+    /// Opens the store at `root`, or makes one where none is.
+    ///
+    /// Of an existing one only its format is read; repositories are read when they are used.
+    /// [`RegistryError::Io`] where the folder cannot be used or has a format of a newer ocimod.
+    pub fn open(root: &Path, options: DirectoryOptions) -> Result<Self> {
+        Ok(Self { store: Arc::new(Store::open(root, options)?) })
+    }
+
+    /// Runs `work` where it may block.
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Store) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let store = self.store.clone();
+        tokio::task::spawn_blocking(move || work(&store))
+            .await
+            .unwrap_or_else(|error| Err(RegistryError::io("working on the store")(io::Error::other(error))))
+    }
+
+    /// The same, after the writers of this repository that came before.
+    async fn write<T: Send + 'static>(
+        &self,
+        repository: &Repository,
+        work: impl FnOnce(&Store) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        // Both go with the work, so that a caller who gives up does not let the next one in too early.
+        let memory = self.store.in_memory(repository);
+        let turn = memory.turn.clone().lock_owned().await;
+        self.run(move |store| {
+            let outcome = work(store);
+            drop((turn, memory));
+            outcome
+        })
+        .await
+    }
+
+    /// The bytes of an open blob, whole or a piece of it, verified or known to be right.
+    async fn read_blob(&self, digest: &Digest, open: OpenBlob, request: BlobRequest) -> Result<BlobStream> {
+        let OpenBlob { file, stamp, is_verified } = open;
+        let size = stamp.size;
+        let span = match request.range {
+            Some(range) => Some(range.within(size).ok_or(RegistryError::RangeNotSatisfiable { size })?),
+            None => None,
+        };
+        let mut file = tokio::fs::File::from_std(file);
+        let Span { start, length } = span.unwrap_or(Span { start: 0, length: size });
+        if span.is_some() {
+            file.seek(SeekFrom::Start(start)).await?;
+        }
+        let pieces = ReaderStream::with_capacity(file.take(length), READ_SIZE);
+        let bytes = if is_verified {
+            whole_or_error(pieces, length)
+        } else {
+            let (store, digest_read) = (self.store.clone(), digest.clone());
+            let mut seen = 0;
+            let noted = verified(pieces.boxed(), digest, size).inspect_ok(move |piece| {
+                // The last piece passes only when the whole was right.
+                seen += piece.len() as u64;
+                if seen == size {
+                    store.verified.remember(&digest_read, stamp);
+                }
+            });
+            noted.boxed()
+        };
+        Ok(BlobStream { size, span, bytes })
+    }
+}
+
+/// A stream that ends in an error where a file has become shorter while it was read.
+fn whole_or_error(pieces: ReaderStream<tokio::io::Take<tokio::fs::File>>, length: u64) -> ByteStream {
+    let mut seen = 0;
+    pieces
+        .map(Some)
+        .chain(stream::once(async { None }))
+        .filter_map(move |piece| {
+            if let Some(Ok(piece)) = &piece {
+                seen += piece.len() as u64;
+            }
+            let short = RegistryError::SizeMismatch { expected: length, actual: seen };
+            std::future::ready(piece.or_else(|| (seen < length).then(|| Err(short.into()))))
+        })
+        .boxed()
+}
+
+/// Appends what comes to a file, at most up to `limit` bytes of it, and answers its length.
+async fn append(
+    file: std::fs::File,
+    path: &Path,
+    mut offset: u64,
+    limit: u64,
+    mut bytes: ByteStream,
+) -> Result<u64> {
+    let mut file = tokio::fs::File::from_std(file);
+    let outcome = loop {
+        let piece = match bytes.next().await {
+            None => break Ok(()),
+            Some(Err(error)) => break Err(error.into()),
+            Some(Ok(piece)) => piece,
+        };
+        if piece.len() as u64 > limit.saturating_sub(offset) {
+            break Err(RegistryError::TooLarge { limit });
+        }
+        if let Err(error) = file.write_all(&piece).await {
+            break Err(writing(path)(error));
+        }
+        offset += piece.len() as u64;
+    };
+    // What arrived before an error counts: the upload goes on from there.
+    file.flush().await.map_err(writing(path))?;
+    outcome.map(|()| offset)
+}
+
+impl Registry for DirectoryRegistry {
+    fn tags<'a>(&'a self, repository: &'a Repository, page: &'a PageRequest) -> Answer<'a, Page<Tag>> {
+        let (repository, page) = (repository.clone(), page.clone());
+        Box::pin(self.run(move |store| store.tags(&repository, &page)))
+    }
+
+    fn repositories<'a>(&'a self, page: &'a PageRequest) -> Answer<'a, Page<Repository>> {
+        let page = page.clone();
+        Box::pin(self.run(move |store| store.repositories(&page)))
+    }
+
+    fn manifest<'a>(
+        &'a self,
+        repository: &'a Repository,
+        reference: &'a Reference,
+    ) -> Answer<'a, StoredManifest> {
+        let (repository, reference) = (repository.clone(), reference.clone());
+        Box::pin(self.run(move |store| store.manifest(&repository, &reference)))
+    }
+
+    fn manifest_head<'a>(
+        &'a self,
+        repository: &'a Repository,
+        reference: &'a Reference,
+    ) -> Answer<'a, ManifestHead> {
+        let (repository, reference) = (repository.clone(), reference.clone());
+        Box::pin(self.run(move |store| store.manifest_head(&repository, &reference)))
+    }
+
+    fn put_manifest<'a>(
+        &'a self,
+        repository: &'a Repository,
+        manifest: &'a NewManifest,
+    ) -> Answer<'a, PutManifest> {
+        let (name, manifest) = (repository.clone(), manifest.clone());
+        Box::pin(self.write(repository, move |store| store.put_manifest(&name, &manifest)))
+    }
+
+    fn delete_tag<'a>(&'a self, repository: &'a Repository, tag: &'a Tag) -> Answer<'a, ()> {
+        let (name, tag) = (repository.clone(), tag.clone());
+        Box::pin(self.write(repository, move |store| store.delete_tag(&name, &tag)))
+    }
+
+    fn delete_manifest<'a>(&'a self, repository: &'a Repository, digest: &'a Digest) -> Answer<'a, ()> {
+        let (name, digest) = (repository.clone(), digest.clone());
+        Box::pin(self.write(repository, move |store| store.delete_manifest(&name, &digest)))
+    }
+
+    fn delete_blob<'a>(&'a self, repository: &'a Repository, digest: &'a Digest) -> Answer<'a, ()> {
+        let (name, digest) = (repository.clone(), digest.clone());
+        Box::pin(self.write(repository, move |store| store.delete_blob(&name, &digest)))
+    }
+
+    fn blob<'a>(
+        &'a self,
+        repository: &'a Repository,
+        digest: &'a Digest,
+        request: BlobRequest,
+    ) -> Answer<'a, Blob> {
+        let (repository, name) = (repository.clone(), digest.clone());
+        Box::pin(async move {
+            let open = self.run(move |store| {
+                let mut open = store.open_blob(&repository, &name)?;
+                if request.range.is_some() && !open.is_verified {
+                    // A piece cannot be verified, so the whole is, before any of it goes out.
+                    if let Some(actual) = store.verified.mismatch(&mut open.file, open.stamp, &name)? {
+                        return Err(RegistryError::DigestMismatch { expected: name, actual });
+                    }
+                    open.is_verified = true;
+                }
+                Ok(open)
+            });
+            Ok(Blob::Stream(self.read_blob(digest, open.await?, request).await?))
+        })
+    }
+
+    fn blob_size<'a>(&'a self, repository: &'a Repository, digest: &'a Digest) -> Answer<'a, u64> {
+        let (repository, digest) = (repository.clone(), digest.clone());
+        Box::pin(self.run(move |store| store.blob_size(&repository, &digest)))
+    }
+
+    fn put_blob<'a>(
+        &'a self,
+        repository: &'a Repository,
+        digest: &'a Digest,
+        source: &'a dyn BlobSource,
+    ) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let (size, limit) = (source.size(), self.store.options.upload_limit);
+            if size > limit {
+                return Err(RegistryError::TooLarge { limit });
+            }
+            let (name, expected) = (repository.clone(), digest.clone());
+            if self.run(move |store| store.keep_blob(&name, &expected)).await? {
+                return Ok(());
+            }
+            let bytes = verified(source.open().await?, digest, size);
+            let (file, scratch) = self.run(|store| store.layout.scratch()).await?;
+            let kept = file.try_clone().map_err(writing(&scratch.0))?;
+            append(file, &scratch.0, 0, limit, bytes).await?;
+            let (name, digest) = (repository.clone(), digest.clone());
+            self.run(move |store| {
+                kept.sync_all().map_err(writing(&scratch.0))?;
+                store.publish(&name, &digest, scratch)
+            })
+            .await
+        })
+    }
+
+    fn mount<'a>(
+        &'a self,
+        repository: &'a Repository,
+        digest: &'a Digest,
+        from: Option<&'a Repository>,
+    ) -> Answer<'a, bool> {
+        let (repository, digest, from) = (repository.clone(), digest.clone(), from.cloned());
+        Box::pin(self.run(move |store| store.mount(&repository, &digest, from.as_ref())))
+    }
+
+    /// The algorithm does not matter: the digest is computed when the upload ends.
+    fn open_upload<'a>(&'a self, repository: &'a Repository, _algorithm: Algorithm) -> Answer<'a, UploadId> {
+        let repository = repository.clone();
+        Box::pin(self.run(move |store| store.open_upload(&repository)))
+    }
+
+    fn upload_offset<'a>(&'a self, repository: &'a Repository, upload: &'a UploadId) -> Answer<'a, u64> {
+        let (repository, upload) = (repository.clone(), upload.clone());
+        Box::pin(self.run(move |store| store.upload_offset(&repository, &upload)))
+    }
+
+    fn append_upload<'a>(
+        &'a self,
+        repository: &'a Repository,
+        upload: &'a UploadId,
+        offset: Option<u64>,
+        bytes: ByteStream,
+    ) -> Answer<'a, u64> {
+        Box::pin(async move {
+            let (name, session) = (repository.clone(), upload.clone());
+            let Session { file, offset: stands } =
+                self.run(move |store| store.hold_upload(&name, &session)).await?;
+            if offset.is_some_and(|offset| offset != stands) {
+                return Err(RegistryError::OutOfOrder { offset: stands });
+            }
+            let path = self.store.layout.upload(repository, upload);
+            append(file, &path, stands, self.store.options.upload_limit, bytes).await
+        })
+    }
+
+    fn finish_upload<'a>(
+        &'a self,
+        repository: &'a Repository,
+        upload: &'a UploadId,
+        digest: &'a Digest,
+    ) -> Answer<'a, ()> {
+        let (repository, upload, digest) = (repository.clone(), upload.clone(), digest.clone());
+        Box::pin(self.run(move |store| store.finish_upload(&repository, &upload, &digest)))
+    }
+
+    fn cancel_upload<'a>(&'a self, repository: &'a Repository, upload: &'a UploadId) -> Answer<'a, ()> {
+        let (repository, upload) = (repository.clone(), upload.clone());
+        Box::pin(self.run(move |store| store.cancel_upload(&repository, &upload)))
+    }
+
+    fn referrers<'a>(
+        &'a self,
+        repository: &'a Repository,
+        digest: &'a Digest,
+        artifact_type: Option<&'a str>,
+        page: &'a PageRequest,
+    ) -> Answer<'a, Page<Descriptor>> {
+        let (repository, digest, page) = (repository.clone(), digest.clone(), page.clone());
+        let artifact_type = artifact_type.map(ToOwned::to_owned);
+        Box::pin(
+            self.run(move |store| store.referrers(&repository, &digest, artifact_type.as_deref(), &page)),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests;

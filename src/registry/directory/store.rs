@@ -1,0 +1,687 @@
+//! What a store does, in calls that block: the rules of tags, manifests, blobs and referrers over the files.
+//!
+//! Writers hold the repository's lock and read `index.json` afresh under it. Readers keep what they read until the file's
+//! stamp is another, so that they see what other processes and other tools write.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::layout::{Layout, Scratch, flush_folder, replace};
+use super::verify::{Stamp, Verified};
+use super::{DirectoryOptions, index::Index};
+use crate::oci::{
+    Descriptor, Digest, Hasher, MANIFEST_TYPES, MAX_MANIFEST_SIZE, Manifest, Reference, Repository, Tag,
+};
+use crate::registry::{
+    Condition, ManifestHead, NewManifest, Page, PageRequest, PutManifest, RegistryError, Result,
+    StoredManifest,
+};
+
+/// `index.json` is read into memory. At some 300 bytes a manifest this is room for 400,000 in one repository.
+const MAX_INDEX_SIZE: u64 = 128 * 1024 * 1024;
+
+/// How many repositories are kept in memory. Where there are more, those not in use are read again when they are.
+const LOADED: usize = 1024;
+
+/// Layers that a registry need not have (image specification, "Non-Distributable Layers", and Docker's own).
+const NON_DISTRIBUTABLE: [&str; 2] =
+    ["application/vnd.oci.image.layer.nondistributable.", "application/vnd.docker.image.rootfs.foreign."];
+
+/// A folder of image layouts, the options that it was opened with, and what is remembered of it.
+pub(super) struct Store {
+    pub(super) layout: Layout,
+    pub(super) options: DirectoryOptions,
+    pub(super) verified: Verified,
+    loaded: Mutex<HashMap<Repository, Arc<InMemory>>>,
+}
+
+/// What one process remembers of a repository.
+#[derive(Default)]
+pub(super) struct InMemory {
+    /// One writer of this process at a time waits for the lock of the file; the others wait here and block no thread.
+    pub(super) turn: Arc<tokio::sync::Mutex<()>>,
+    loaded: Mutex<Option<Arc<Loaded>>>,
+    /// Manifests that were read for their references. Content never changes, so they outlive a change of the index.
+    read: Mutex<HashMap<Digest, Arc<References>>>,
+}
+
+/// A repository's index as it was when the file had that stamp.
+struct Loaded {
+    /// `None` where there is no `index.json`.
+    stamp: Option<Stamp>,
+    /// In ASCII order.
+    tags: Vec<(Tag, Digest)>,
+    /// The listed manifests with the media types that the index gives, which may be empty.
+    manifests: HashMap<Digest, String>,
+    references: OnceLock<BTreeMap<Digest, Arc<References>>>,
+}
+
+/// What a manifest says of others.
+struct References {
+    descriptor: Descriptor,
+    children: Vec<Digest>,
+    subject: Option<Digest>,
+}
+
+/// A blob's file, ready to be read.
+pub(super) struct OpenBlob {
+    pub(super) file: File,
+    pub(super) stamp: Stamp,
+    /// Whether its bytes are known to be right.
+    pub(super) is_verified: bool,
+}
+
+impl Store {
+    pub(super) fn open(root: &Path, options: DirectoryOptions) -> Result<Self> {
+        Ok(Self {
+            layout: Layout::open(root)?,
+            options,
+            verified: Verified::default(),
+            loaded: Mutex::default(),
+        })
+    }
+
+    /// What is remembered of a repository.
+    pub(super) fn in_memory(&self, repository: &Repository) -> Arc<InMemory> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = loaded.get(repository) {
+            return found.clone();
+        }
+        if loaded.len() >= LOADED {
+            loaded.retain(|_, memory| Arc::strong_count(memory) > 1);
+        }
+        loaded.entry(repository.clone()).or_default().clone()
+    }
+
+    // Reading what there is.
+
+    /// The repository as it is now; [`RegistryError::RepositoryUnknown`] where nothing was ever written to it.
+    fn load(&self, repository: &Repository) -> Result<(Arc<InMemory>, Arc<Loaded>)> {
+        let path = self.layout.index(repository);
+        let stamp = match fs::metadata(&path) {
+            Ok(metadata) => Some(Stamp::of(&metadata)),
+            Err(error) if is_absent(&error) => None,
+            Err(error) => return Err(reading(&path)(error)),
+        };
+        if stamp.is_none() && !self.layout.has_repository(repository) {
+            return Err(RegistryError::RepositoryUnknown(repository.to_string()));
+        }
+        let memory = self.in_memory(repository);
+        let kept = memory.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let (Some(kept), Some(stamp)) = (kept, &stamp)
+            && kept.stamp.as_ref().is_some_and(|earlier| earlier.is_still(stamp))
+        {
+            return Ok((memory, kept));
+        }
+        let (index, stamp) = self.read_index(repository)?;
+        let mut tags: Vec<_> = index.tags().map(|(tag, digest)| (tag.clone(), digest.clone())).collect();
+        tags.sort_by(|one, other| one.0.cmp(&other.0)); // stable: of a tag that is there twice the first counts
+        tags.dedup_by(|later, earlier| later.0 == earlier.0);
+        let manifests = index.manifests().map(|(digest, kind)| (digest.clone(), kind.to_owned())).collect();
+        let loaded = Arc::new(Loaded { stamp, tags, manifests, references: OnceLock::new() });
+        *memory.loaded.lock().unwrap_or_else(PoisonError::into_inner) = Some(loaded.clone());
+        Ok((memory, loaded))
+    }
+
+    /// Reads `index.json`; an empty one where there is none.
+    fn read_index(&self, repository: &Repository) -> Result<(Index, Option<Stamp>)> {
+        let path = self.layout.index(repository);
+        let read = || -> io::Result<(Index, Stamp)> {
+            let mut file = File::open(&path)?;
+            let stamp = Stamp::of(&file.metadata()?);
+            let bytes = read_whole(&mut file, MAX_INDEX_SIZE)?;
+            let index =
+                Index::parse(&bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+            Ok((index, stamp))
+        };
+        match read() {
+            Ok((index, stamp)) => Ok((index, Some(stamp))),
+            Err(error) if is_absent(&error) => Ok((Index::default(), None)),
+            Err(error) => Err(reading(&path)(error)),
+        }
+    }
+
+    /// A page of the tags of a repository.
+    pub(super) fn tags(&self, repository: &Repository, request: &PageRequest) -> Result<Page<Tag>> {
+        let (_, loaded) = self.load(repository)?;
+        let after = request.after.as_deref().unwrap_or("");
+        let first = loaded.tags.partition_point(|(tag, _)| tag.as_str() <= after);
+        Ok(page(loaded.tags[first..].iter().map(|(tag, _)| tag), request.count, Tag::as_str))
+    }
+
+    /// A page of the names of those repositories that have a manifest. Links to folders are not followed here, so that
+    /// they cannot lead in circles.
+    pub(super) fn repositories(&self, request: &PageRequest) -> Result<Page<Repository>> {
+        let root = self.layout.repositories();
+        let mut names = Vec::new();
+        let mut folders = vec![(root, String::new())];
+        while let Some((folder, prefix)) = folders.pop() {
+            let entries = match fs::read_dir(&folder) {
+                Ok(entries) => entries,
+                Err(error) if is_absent(&error) => continue,
+                Err(error) => return Err(reading(&folder)(error)),
+            };
+            for entry in entries {
+                let entry = entry.map_err(reading(&folder))?;
+                let name = entry.file_name();
+                let Some(name) = name.to_str() else { continue };
+                if !entry.file_type().map_err(reading(&folder))?.is_dir() {
+                    continue;
+                }
+                let whole = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") };
+                if let Ok(repository) = whole.parse::<Repository>() {
+                    names.push(repository);
+                    folders.push((entry.path(), whole));
+                }
+            }
+        }
+        names.sort_unstable();
+        let after = request.after.as_deref().unwrap_or("");
+        let first = names.partition_point(|name| name.as_str() <= after);
+        let mut held = Vec::new();
+        let wanted = request.count.map_or(usize::MAX, |count| count.saturating_add(1));
+        for name in &names[first..] {
+            if held.len() >= wanted {
+                break;
+            }
+            if self.holds_something(name)? {
+                held.push(name);
+            }
+        }
+        Ok(page(held.into_iter(), request.count, Repository::as_str))
+    }
+
+    fn holds_something(&self, repository: &Repository) -> Result<bool> {
+        #[derive(Deserialize)]
+        struct Count {
+            #[serde(default)]
+            manifests: Option<Vec<IgnoredAny>>,
+        }
+        let path = self.layout.index(repository);
+        let mut file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if is_absent(&error) => return Ok(false),
+            Err(error) => return Err(reading(&path)(error)),
+        };
+        let bytes = read_whole(&mut file, MAX_INDEX_SIZE).map_err(reading(&path))?;
+        // A damaged list hides its own repository and no other.
+        let count = serde_json::from_slice::<Count>(&bytes).ok().and_then(|count| count.manifests);
+        Ok(count.is_some_and(|manifests| !manifests.is_empty()))
+    }
+
+    /// A manifest, whole and verified.
+    pub(super) fn manifest(&self, repository: &Repository, reference: &Reference) -> Result<StoredManifest> {
+        let (digest, media_type) = self.resolve(repository, reference)?;
+        let bytes = self.read_manifest(repository, &digest)?;
+        let media_type = media_type.or_else(|| type_of(&bytes)).unwrap_or_default();
+        Ok(StoredManifest { media_type, digest, bytes })
+    }
+
+    /// A manifest's type, digest and size.
+    pub(super) fn manifest_head(
+        &self,
+        repository: &Repository,
+        reference: &Reference,
+    ) -> Result<ManifestHead> {
+        if let (digest, Some(media_type)) = self.resolve(repository, reference)? {
+            let path = self.layout.blob(repository, &digest);
+            return match fs::metadata(&path) {
+                Ok(metadata) => Ok(ManifestHead { media_type, digest, size: metadata.len() }),
+                Err(error) if is_absent(&error) => Err(unknown(repository, reference)),
+                Err(error) => Err(reading(&path)(error)),
+            };
+        }
+        let StoredManifest { media_type, digest, bytes } = self.manifest(repository, reference)?;
+        Ok(ManifestHead { media_type, digest, size: bytes.len() as u64 })
+    }
+
+    /// The digest of what a reference names, and its media type where the index gives it.
+    fn resolve(&self, repository: &Repository, reference: &Reference) -> Result<(Digest, Option<String>)> {
+        let (memory, loaded) = self.load(repository)?;
+        let digest = match reference {
+            Reference::Digest(digest) => digest.clone(),
+            Reference::Tag(tag) => loaded
+                .tags
+                .binary_search_by(|entry| entry.0.cmp(tag))
+                .map(|position| loaded.tags[position].1.clone())
+                .map_err(|_| unknown(repository, reference))?,
+        };
+        if let Some(media_type) = loaded.manifests.get(&digest) {
+            return Ok((digest, (!media_type.is_empty()).then(|| media_type.clone())));
+        }
+        // Other tools list an index and not the manifests in it.
+        let references = self.references(repository, &memory, &loaded);
+        let found = references.get(&digest).ok_or_else(|| unknown(repository, reference))?;
+        Ok((digest, Some(found.descriptor.media_type.clone())))
+    }
+
+    /// Reads a manifest's file and verifies it.
+    fn read_manifest(&self, repository: &Repository, digest: &Digest) -> Result<Bytes> {
+        let path = self.layout.blob(repository, digest);
+        let read = || -> io::Result<Vec<u8>> { read_whole(&mut File::open(&path)?, MAX_MANIFEST_SIZE) };
+        let bytes = match read() {
+            Ok(bytes) => bytes,
+            Err(error) if is_absent(&error) => return Err(unknown(repository, &digest.clone().into())),
+            Err(error) => return Err(reading(&path)(error)),
+        };
+        check_digest(&bytes, digest)?;
+        Ok(bytes.into())
+    }
+
+    /// Every manifest that can be reached from the index, with what it refers to. Read when it is first needed.
+    fn references<'a>(
+        &self,
+        repository: &Repository,
+        memory: &InMemory,
+        loaded: &'a Loaded,
+    ) -> &'a BTreeMap<Digest, Arc<References>> {
+        loaded.references.get_or_init(|| {
+            let mut found = BTreeMap::new();
+            let mut seen: HashSet<Digest> = HashSet::new();
+            let mut open: Vec<(Digest, String)> = loaded.manifests.clone().into_iter().collect();
+            while let Some((digest, media_type)) = open.pop() {
+                if !seen.insert(digest.clone()) {
+                    continue;
+                }
+                let Some(references) = self.read_references(repository, memory, &digest, &media_type) else {
+                    continue;
+                };
+                open.extend(references.children.iter().map(|child| (child.clone(), String::new())));
+                found.insert(digest, references);
+            }
+            let kept =
+                found.iter().map(|(digest, references)| (digest.clone(), references.clone())).collect();
+            *memory.read.lock().unwrap_or_else(PoisonError::into_inner) = kept;
+            found
+        })
+    }
+
+    /// `None` for what is not there or cannot be read: that hides a manifest's references, never those of others.
+    fn read_references(
+        &self,
+        repository: &Repository,
+        memory: &InMemory,
+        digest: &Digest,
+        media_type: &str,
+    ) -> Option<Arc<References>> {
+        let kept = memory.read.lock().unwrap_or_else(PoisonError::into_inner).get(digest).cloned();
+        if let Some(kept) = kept
+            && self.layout.blob(repository, digest).exists()
+        {
+            return Some(kept);
+        }
+        let bytes = match self.read_manifest(repository, digest) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                if !error.is_not_found() {
+                    tracing::warn!(%repository, %digest, %error, "a manifest in the store cannot be read");
+                }
+                return None;
+            }
+        };
+        let media_type = if media_type.is_empty() { type_of(&bytes)? } else { media_type.to_owned() };
+        let manifest = Manifest::parse(&media_type, &bytes).ok()?;
+        let mut descriptor = Descriptor::new(&media_type, digest.clone(), bytes.len() as u64);
+        descriptor.artifact_type = manifest.referrer_type().map(ToOwned::to_owned);
+        let children = manifest.entries().iter().map(|entry| entry.digest.clone()).collect();
+        let subject = manifest.subject.as_ref().map(|subject| subject.digest.clone());
+        if subject.is_some() {
+            descriptor.annotations = manifest.annotations;
+        }
+        Some(Arc::new(References { descriptor, children, subject }))
+    }
+
+    /// A page of the manifests whose subject is `digest`, in the order of their digests.
+    pub(super) fn referrers(
+        &self,
+        repository: &Repository,
+        digest: &Digest,
+        artifact_type: Option<&str>,
+        request: &PageRequest,
+    ) -> Result<Page<Descriptor>> {
+        let (memory, loaded) = match self.load(repository) {
+            Ok(found) => found,
+            Err(RegistryError::RepositoryUnknown(_)) => return Ok(Page { items: Vec::new(), next: None }),
+            Err(error) => return Err(error),
+        };
+        let after = request.after.as_deref().unwrap_or("");
+        let found = self
+            .references(repository, &memory, &loaded)
+            .values()
+            .filter(|references| references.subject.as_ref() == Some(digest))
+            .map(|references| &references.descriptor)
+            .filter(|descriptor| {
+                artifact_type.is_none() || descriptor.artifact_type.as_deref() == artifact_type
+            })
+            .filter(|descriptor| descriptor.digest.as_str() > after);
+        Ok(page(found, request.count, |descriptor| descriptor.digest.as_str()))
+    }
+
+    // Writing manifests and tags. The caller has this process's turn; the lock is for other processes.
+
+    /// Stores a manifest and points tags at it.
+    pub(super) fn put_manifest(&self, repository: &Repository, new: &NewManifest) -> Result<PutManifest> {
+        let manifest = Manifest::parse(&new.media_type, &new.bytes)?;
+        let digest = match &new.digest {
+            Some(digest) => {
+                check_digest(&new.bytes, digest)?;
+                digest.clone()
+            }
+            None => Digest::of(&new.bytes),
+        };
+        // Once before anything is made, for a refused push leaves no repository behind, and once under the lock.
+        self.check_children(repository, &manifest)?;
+        self.layout.make_repository(repository)?;
+        let lock = self.layout.lock(repository)?;
+        self.check_children(repository, &manifest)?;
+        let (mut index, _) = self.read_index(repository)?;
+        for tag in &new.tags {
+            if let Some(existing) = index.tagged(tag).filter(|existing| **existing != digest)
+                && !self.may_move(repository, tag, existing, new.condition, &manifest)
+            {
+                return Err(RegistryError::TagExists { tag: tag.clone(), existing: existing.clone() });
+            }
+        }
+        if !self.keep_blob(repository, &digest)? {
+            let (mut file, scratch) = self.layout.scratch()?;
+            let write = file.write_all(&new.bytes).and_then(|()| file.sync_all());
+            write.map_err(writing(&scratch.0))?;
+            self.publish(repository, &digest, scratch)?;
+        }
+        let mut descriptor = Descriptor::new(&new.media_type, digest.clone(), new.bytes.len() as u64);
+        descriptor.artifact_type = manifest.artifact_type.filter(|kind| !kind.is_empty());
+        if index.put(&descriptor, &new.tags) {
+            self.write_index(repository, &index)?;
+        }
+        drop(lock);
+        Ok(PutManifest { digest, subject: manifest.subject.map(|subject| subject.digest) })
+    }
+
+    fn check_children(&self, repository: &Repository, manifest: &Manifest) -> Result<()> {
+        let is_elsewhere = |layer: &&Descriptor| {
+            !layer.urls.is_empty() || NON_DISTRIBUTABLE.iter().any(|kind| layer.media_type.starts_with(kind))
+        };
+        let layers = manifest.layers.iter().filter(|layer| !is_elsewhere(layer));
+        for child in manifest.config.iter().chain(layers).chain(manifest.entries()) {
+            if !self.layout.blob(repository, &child.digest).is_file() {
+                return Err(RegistryError::ManifestBlobUnknown(child.digest.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a tag that points at `existing` may point at `manifest` from now on.
+    fn may_move(
+        &self,
+        repository: &Repository,
+        tag: &Tag,
+        existing: &Digest,
+        condition: Condition,
+        manifest: &Manifest,
+    ) -> bool {
+        match condition {
+            Condition::AbsentOrSame => false,
+            Condition::None => {
+                self.options.immutable.as_ref().is_none_or(|is_immutable| !is_immutable(tag))
+                    || self
+                        .manifest(repository, &existing.clone().into())
+                        .ok()
+                        .and_then(|stored| Manifest::parse(&stored.media_type, &stored.bytes).ok())
+                        .is_some_and(|earlier| is_extended_by(&earlier, manifest))
+            }
+        }
+    }
+
+    /// Removes a tag; its manifest stays.
+    pub(super) fn delete_tag(&self, repository: &Repository, tag: &Tag) -> Result<()> {
+        let _lock = self.lock_existing(repository)?;
+        let (mut index, _) = self.read_index(repository)?;
+        if index.remove_tag(tag) {
+            self.write_index(repository, &index)
+        } else {
+            Err(unknown(repository, &tag.clone().into()))
+        }
+    }
+
+    /// Removes a manifest and every tag that points at it.
+    pub(super) fn delete_manifest(&self, repository: &Repository, digest: &Digest) -> Result<()> {
+        let _lock = self.lock_existing(repository)?;
+        self.resolve(repository, &digest.clone().into())?;
+        let (mut index, _) = self.read_index(repository)?;
+        index.remove_manifest(digest);
+        // Written even where the manifest was listed by an index alone, so that every reader looks again.
+        self.write_index(repository, &index)?;
+        self.remove_blob(repository, digest)?
+            .then_some(())
+            .ok_or_else(|| unknown(repository, &digest.clone().into()))
+    }
+
+    /// Removes a blob, even one that a manifest refers to: that is what was asked for. A manifest is no blob here.
+    pub(super) fn delete_blob(&self, repository: &Repository, digest: &Digest) -> Result<()> {
+        let missing = || RegistryError::BlobUnknown(digest.clone());
+        if !self.layout.has_repository(repository) {
+            return Err(missing());
+        }
+        let _lock = self.lock_existing(repository)?;
+        let (index, _) = self.read_index(repository)?;
+        if index.has(digest) || !self.remove_blob(repository, digest)? {
+            return Err(missing());
+        }
+        Ok(())
+    }
+
+    fn lock_existing(&self, repository: &Repository) -> Result<File> {
+        if self.layout.has_repository(repository) {
+            self.layout.lock(repository)
+        } else {
+            Err(RegistryError::RepositoryUnknown(repository.to_string()))
+        }
+    }
+
+    fn write_index(&self, repository: &Repository, index: &Index) -> Result<()> {
+        let path = self.layout.index(repository);
+        replace(&path, &index.to_bytes()).map_err(writing(&path))
+    }
+
+    // Blobs.
+
+    /// Opens a blob for reading.
+    pub(super) fn open_blob(&self, repository: &Repository, digest: &Digest) -> Result<OpenBlob> {
+        let path = self.layout.blob(repository, digest);
+        let open = || -> io::Result<OpenBlob> {
+            let file = File::open(&path)?;
+            let stamp = Stamp::of(&file.metadata()?);
+            Ok(OpenBlob { file, stamp, is_verified: self.verified.knows(digest, stamp) })
+        };
+        open().map_err(|error| match error {
+            error if is_absent(&error) => RegistryError::BlobUnknown(digest.clone()),
+            error => reading(&path)(error),
+        })
+    }
+
+    /// The size of a blob in bytes.
+    pub(super) fn blob_size(&self, repository: &Repository, digest: &Digest) -> Result<u64> {
+        let path = self.layout.blob(repository, digest);
+        match fs::metadata(&path) {
+            Ok(metadata) => Ok(metadata.len()),
+            Err(error) if is_absent(&error) => Err(RegistryError::BlobUnknown(digest.clone())),
+            Err(error) => Err(reading(&path)(error)),
+        }
+    }
+
+    /// Whether a repository has a blob with the right bytes already. Where it has, its name is on disk afterwards, whoever
+    /// is still about to bring it there.
+    pub(super) fn keep_blob(&self, repository: &Repository, digest: &Digest) -> Result<bool> {
+        let path = self.layout.blob(repository, digest);
+        let keep = || -> io::Result<bool> {
+            let is_intact = self.verified.is_intact(&path, digest)?;
+            if is_intact {
+                path.parent().map_or(Ok(()), flush_folder)?;
+            }
+            Ok(is_intact)
+        };
+        match keep() {
+            Ok(is_intact) => Ok(is_intact),
+            Err(error) if is_absent(&error) => Ok(false),
+            Err(error) => Err(reading(&path)(error)),
+        }
+    }
+
+    /// Makes a complete and flushed file a blob of a repository.
+    pub(super) fn publish(&self, repository: &Repository, digest: &Digest, complete: Scratch) -> Result<()> {
+        self.layout.make_repository(repository)?;
+        let (shared, own) = (self.layout.shared_blob(digest), self.layout.blob(repository, digest));
+        let publish = || -> io::Result<()> {
+            // Nobody appends to a content by mistake, also not through another of its names.
+            let mut permissions = fs::metadata(&complete.0)?.permissions();
+            permissions.set_readonly(true);
+            fs::set_permissions(&complete.0, permissions)?;
+            self.place(&complete.0, &shared, digest)?;
+            match self.place(&shared, &own, digest) {
+                // A collection of garbage took the unused content between the two steps.
+                Err(error) if is_absent(&error) => self.place(&complete.0, &own, digest)?,
+                other => other?,
+            }
+            // The shared name needs no flush: without it the content is stored once more, and nothing is lost.
+            own.parent().map_or(Ok(()), flush_folder)
+        };
+        publish().map_err(writing(&own))
+    }
+
+    /// Gives a verified file another name. What has that name already is left there where its bytes are right.
+    fn place(&self, verified: &Path, name: &Path, digest: &Digest) -> io::Result<()> {
+        match self.layout.link_or_copy(verified, name) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let stamp = |path: &Path| fs::metadata(path).map(|metadata| Stamp::of(&metadata));
+                if stamp(verified)?.is_same_file(&stamp(name)?) || self.verified.is_intact(name, digest)? {
+                    return Ok(());
+                }
+                tracing::warn!(%digest, "a damaged blob in the store was replaced by a good one");
+                self.layout.link_over(verified, name)
+            }
+            other => other,
+        }
+    }
+
+    /// Makes a blob of `from`, or of the whole store, a blob of this repository. `false` where it is not there.
+    pub(super) fn mount(
+        &self,
+        repository: &Repository,
+        digest: &Digest,
+        from: Option<&Repository>,
+    ) -> Result<bool> {
+        let source = match from {
+            Some(from) => self.layout.blob(from, digest),
+            None => self.layout.shared_blob(digest),
+        };
+        let own = self.layout.blob(repository, digest);
+        let mount = || -> io::Result<bool> {
+            if !source.is_file() {
+                return Ok(false);
+            }
+            self.layout.make_repository(repository).map_err(io::Error::from)?;
+            match self.layout.link_or_copy(&source, &own) {
+                Err(error) if is_absent(&error) => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                other => other?,
+            }
+            own.parent().map_or(Ok(()), flush_folder)?;
+            Ok(true)
+        };
+        mount().map_err(writing(&own))
+    }
+
+    /// Removes a blob's or manifest's file. The shared copy is left to the collection of garbage.
+    fn remove_blob(&self, repository: &Repository, digest: &Digest) -> Result<bool> {
+        let path = self.layout.blob(repository, digest);
+        match fs::remove_file(&path).and_then(|()| path.parent().map_or(Ok(()), flush_folder)) {
+            Ok(()) => Ok(true),
+            Err(error) if is_absent(&error) => Ok(false),
+            Err(error) => Err(writing(&path)(error)),
+        }
+    }
+}
+
+/// Whether a new index keeps what an earlier one gave: every entry, and for each platform the same first choice.
+fn is_extended_by(earlier: &Manifest, later: &Manifest) -> bool {
+    let system = |entry: &Descriptor| {
+        entry.platform.as_ref().map(|platform| (platform.os.clone(), platform.architecture.clone()))
+    };
+    let first_choices = |manifest: &Manifest| {
+        let mut choices = HashMap::new();
+        for entry in manifest.entries() {
+            if let Some(system) = system(entry) {
+                choices.entry(system).or_insert_with(|| entry.clone());
+            }
+        }
+        choices
+    };
+    let (before, after) = (first_choices(earlier), first_choices(later));
+    earlier.is_index()
+        && later.is_index()
+        && earlier.artifact_type == later.artifact_type
+        && earlier.subject == later.subject
+        && earlier.entries().iter().all(|entry| later.entries().contains(entry))
+        && before.iter().all(|(system, entry)| after.get(system) == Some(entry))
+}
+
+/// A page of a list that is sorted by `key` and begins where it should.
+fn page<'a, T: Clone + 'a>(
+    mut items: impl Iterator<Item = &'a T>,
+    count: Option<usize>,
+    key: impl Fn(&T) -> &str,
+) -> Page<T> {
+    let Some(count) = count else { return Page { items: items.cloned().collect(), next: None } };
+    let page: Vec<T> = items.by_ref().take(count).cloned().collect();
+    let next = items.next().and(page.last()).map(|last| key(last).to_owned());
+    Page { items: page, next }
+}
+
+/// The type that a manifest's bytes show, where nothing else tells it.
+fn type_of(bytes: &[u8]) -> Option<String> {
+    MANIFEST_TYPES.iter().find(|kind| Manifest::parse(kind, bytes).is_ok()).map(|&kind| kind.to_owned())
+}
+
+fn check_digest(bytes: &[u8], expected: &Digest) -> Result<()> {
+    let mut hasher = Hasher::new(expected.algorithm());
+    hasher.update(bytes);
+    let actual = hasher.finish();
+    if actual == *expected {
+        Ok(())
+    } else {
+        Err(RegistryError::DigestMismatch { expected: expected.clone(), actual })
+    }
+}
+
+fn read_whole(file: &mut File, limit: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(limit + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit {
+        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("over the limit of {limit} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// Not there, or below something that is no folder.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+fn unknown(repository: &Repository, reference: &Reference) -> RegistryError {
+    RegistryError::ManifestUnknown { repository: repository.to_string(), reference: reference.to_string() }
+}
+
+fn reading(path: &Path) -> impl FnOnce(io::Error) -> RegistryError {
+    RegistryError::io(format!("reading {}", path.display()))
+}
+
+pub(super) fn writing(path: &Path) -> impl FnOnce(io::Error) -> RegistryError {
+    RegistryError::io(format!("writing {}", path.display()))
+}
