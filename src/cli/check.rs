@@ -63,7 +63,8 @@ impl Check {
             context.printer.note("nothing that a push would refuse");
             return Ok(ExitStatus::Done);
         }
-        let failure = Failure::new(ErrorKind::Refused, format!("a push would be refused: {} to mend", findings.len()));
+        let failure =
+            Failure::new(ErrorKind::Refused, format!("a push would be refused: {} to mend", findings.len()));
         let error = Some(failure.as_json()["error"].clone());
         context.printer.answer(&CheckAnswer { findings, error })?;
         context.printer.note(failure.message());

@@ -91,7 +91,8 @@ fn write_values(text: &mut String, label: &str, values: &Value) -> std::fmt::Res
     let Some(values) = values.as_array().filter(|values| !values.is_empty()) else { return Ok(()) };
     writeln!(text, "{label}")?;
     for value in values {
-        let description = value["description"].as_str().and_then(|text| text.lines().next()).unwrap_or_default();
+        let description =
+            value["description"].as_str().and_then(|text| text.lines().next()).unwrap_or_default();
         let line = format!("  {:<24} {description}", value["name"].as_str().unwrap_or_default());
         writeln!(text, "{}", line.trim_end())?;
     }

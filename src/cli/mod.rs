@@ -152,10 +152,9 @@ fn run_verb(verb: Verb, context: &Context) -> Result<ExitStatus, Failure> {
         Verb::Version(verb) => return verb.run(context),
         _ => {}
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::new(ErrorKind::Failed, format!("the program cannot start its threads: {error}")))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
+        Failure::new(ErrorKind::Failed, format!("the program cannot start its threads: {error}"))
+    })?;
     let outcome = runtime.block_on(async {
         match verb {
             Verb::Serve(verb) => verb.run(context).await,
@@ -176,7 +175,9 @@ fn run_verb(verb: Verb, context: &Context) -> Result<ExitStatus, Failure> {
 }
 
 /// Runs a verb until it ends or the user interrupts it: temporary files are removed either way.
-async fn until_interrupted(verb: impl Future<Output = Result<ExitStatus, Failure>>) -> Result<ExitStatus, Failure> {
+async fn until_interrupted(
+    verb: impl Future<Output = Result<ExitStatus, Failure>>,
+) -> Result<ExitStatus, Failure> {
     tokio::select! {
         outcome = verb => outcome,
         Ok(()) = tokio::signal::ctrl_c() => Err(Failure::new(ErrorKind::Failed, "interrupted")),

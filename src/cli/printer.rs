@@ -60,7 +60,6 @@ impl Streams {
 pub struct Printer {
     format: Format,
     is_quiet: bool,
-    shows_progress: bool,
     stdout: Output,
     stderr: Output,
     bars: MultiProgress,
@@ -76,7 +75,6 @@ impl Printer {
         Self {
             format,
             is_quiet,
-            shows_progress,
             stdout: Arc::new(Mutex::new(streams.stdout)),
             stderr: Arc::new(Mutex::new(streams.stderr)),
             bars: MultiProgress::with_draw_target(target),

@@ -59,12 +59,16 @@ impl<'a> FirstPush<'a> {
     fn parse(text: &'a str) -> Self {
         // An address never holds a `.` or `/` before a `=` that a folder's name could not hold too, but `./a=b` is a folder.
         let (address, rest) = match text.split_once('=') {
-            Some((address, rest)) if !address.starts_with(['.', '/']) && !rest.is_empty() => (Some(address), rest),
+            Some((address, rest)) if !address.starts_with(['.', '/']) && !rest.is_empty() => {
+                (Some(address), rest)
+            }
             _ => (None, text),
         };
         // What stands behind the last `@` is a version, unless it is part of a path.
         let (folder, version) = match rest.rsplit_once('@') {
-            Some((folder, version)) if !folder.is_empty() && !version.contains(['/', '\\']) => (folder, Some(version)),
+            Some((folder, version)) if !folder.is_empty() && !version.contains(['/', '\\']) => {
+                (folder, Some(version))
+            }
             _ => (rest, None),
         };
         Self { address, folder, version }
@@ -76,8 +80,9 @@ impl Serve {
         let host = self.host.as_deref().map(parse_host).transpose()?;
         // A store of its own goes with the process, so it is held until the end.
         let temporary = self.temporary.then(tempfile::tempdir).transpose();
-        let temporary = temporary
-            .map_err(|error| Failure::new(ErrorKind::Failed, format!("a temporary folder cannot be made: {error}")))?;
+        let temporary = temporary.map_err(|error| {
+            Failure::new(ErrorKind::Failed, format!("a temporary folder cannot be made: {error}"))
+        })?;
         let choice = match &temporary {
             Some(folder) => self.temporary_choice(context, folder.path())?,
             None => context.registry.choose(context)?,
@@ -92,11 +97,10 @@ impl Serve {
         })?;
         let embedded = match &choice {
             RegistryChoice::UserFolder(folder) => Some(folder.clone()),
-            RegistryChoice::Named { text, .. } => {
-                text.parse::<crate::operations::routes::RegistrySetting>().ok().and_then(|setting| {
-                    setting.single_directory().map(Path::to_owned)
-                })
-            }
+            RegistryChoice::Named { text, .. } => text
+                .parse::<crate::operations::routes::RegistrySetting>()
+                .ok()
+                .and_then(|setting| setting.single_directory().map(Path::to_owned)),
         };
         context.printer.note(&self.lines_to_paste(address, host.as_ref(), &routes, embedded.is_some()));
         let options = ServerOptions {
@@ -110,16 +114,18 @@ impl Serve {
             Some(file) => write_address(file, address),
             None => Ok(()),
         };
-        server::serve(listener, options, on_ready, stop_signal()).await.map_err(|error| {
-            Failure::new(ErrorKind::Failed, format!("the server stopped: {error}"))
-        })?;
+        server::serve(listener, options, on_ready, stop_signal())
+            .await
+            .map_err(|error| Failure::new(ErrorKind::Failed, format!("the server stopped: {error}")))?;
         Ok(ExitStatus::Done)
     }
 
     /// The store of `--temporary`; a registry that was named on the command line would never be used.
     fn temporary_choice(&self, context: &Context, folder: &Path) -> Result<RegistryChoice, Failure> {
         if matches!(context.settings.origin("registry"), Origin::Flag) {
-            return Err(Failure::usage("`--temporary` is a registry of its own, so `--registry` cannot go with it"));
+            return Err(Failure::usage(
+                "`--temporary` is a registry of its own, so `--registry` cannot go with it",
+            ));
         }
         Ok(RegistryChoice::Named { text: format!("dir:{}", folder.display()), folder: folder.to_owned() })
     }
@@ -158,22 +164,31 @@ impl Serve {
             Ok(listener)
         });
         bound.map_err(|error| {
-            let failure = Failure::new(ErrorKind::Failed, format!("cannot listen on {}: {error}", self.listen));
+            let failure =
+                Failure::new(ErrorKind::Failed, format!("cannot listen on {}: {error}", self.listen));
             match error.kind() {
                 std::io::ErrorKind::AddrInUse => {
                     let other = SocketAddr::new(self.listen.ip(), 0);
-                    failure.with_hint(format!("take a free port with `--listen {other}`, or stop what uses this one"))
+                    failure.with_hint(format!(
+                        "take a free port with `--listen {other}`, or stop what uses this one"
+                    ))
                 }
-                std::io::ErrorKind::PermissionDenied => {
-                    failure.with_hint("ports below 1024 are the system's; take another, such as `--listen 127.0.0.1:8080`")
-                }
+                std::io::ErrorKind::PermissionDenied => failure.with_hint(
+                    "ports below 1024 are the system's; take another, such as `--listen 127.0.0.1:8080`",
+                ),
                 _ => failure,
             }
         })
     }
 
     /// What a user of this server pastes into the client's configuration.
-    fn lines_to_paste(&self, address: SocketAddr, host: Option<&Host>, routes: &Routes, embedded: bool) -> String {
+    fn lines_to_paste(
+        &self,
+        address: SocketAddr,
+        host: Option<&Host>,
+        routes: &Routes,
+        embedded: bool,
+    ) -> String {
         let host = host.map_or(Host::INTERNAL, Host::as_str);
         let mut text = String::new();
         // Writing to a string cannot fail.

@@ -105,7 +105,9 @@ impl FromStr for AddressAt {
                 (Ok(address), _) => Address::Tofu(address),
                 (Err(_), Ok(path)) => Address::Cue(path),
                 // These say more than that it is no address at all.
-                (Err(error @ (PathError::ForgeHost(_) | PathError::Host(_))), Err(_)) if name.contains('/') => {
+                (Err(error @ (PathError::ForgeHost(_) | PathError::Host(_))), Err(_))
+                    if name.contains('/') =>
+                {
                     return Err(error.into());
                 }
                 _ => return Err(AddressError::Unknown(shorten(text))),
@@ -145,7 +147,8 @@ impl ProviderAddress {
             _ => return Err(error()),
         };
         let (namespace, kind) = (namespace.to_ascii_lowercase(), kind.to_ascii_lowercase());
-        let is_word = |text: &String| text.len() <= 64 && !text.contains('.') && text.parse::<Repository>().is_ok();
+        let is_word =
+            |text: &String| text.len() <= 64 && !text.contains('.') && text.parse::<Repository>().is_ok();
         if is_word(&namespace) && is_word(&kind) { Ok(Self { host, namespace, kind }) } else { Err(error()) }
     }
 
@@ -183,7 +186,8 @@ impl OciAddress {
         } else {
             (rest, None, None)
         };
-        let is_host = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b':' | b'[' | b']');
+        let is_host =
+            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b':' | b'[' | b']');
         if registry.is_empty() || !registry.bytes().all(is_host) {
             return Err(error());
         }
@@ -255,14 +259,24 @@ mod tests {
         assert!(matches!(parse("modules.acme.example/acme/vpc/aws").address, Address::Tofu(_)));
         assert!(matches!(parse("example.com/net/vpc/a/b").address, Address::Cue(_)));
         assert!(matches!(parse("cue:modules.acme.example/acme/vpc/aws").address, Address::Cue(_)));
-        assert!(matches!(parse("provider:registry.opentofu.org/hashicorp/time").address, Address::Provider(_)));
+        assert!(matches!(
+            parse("provider:registry.opentofu.org/hashicorp/time").address,
+            Address::Provider(_)
+        ));
         let digest = Digest::of(b"");
-        for text in ["oci://127.0.0.1:5000/acme/vpc/aws:v1.0.0".to_owned(), format!("oci://ghcr.io/acme/vpc@{digest}"), "oci://ghcr.io/a".to_owned()] {
+        for text in [
+            "oci://127.0.0.1:5000/acme/vpc/aws:v1.0.0".to_owned(),
+            format!("oci://ghcr.io/acme/vpc@{digest}"),
+            "oci://ghcr.io/a".to_owned(),
+        ] {
             let read = parse(&text);
             assert!(matches!(read.address, Address::Oci(_)), "{text}");
             assert_eq!(read.address.to_string(), text);
         }
-        assert_eq!(parse("oci://localhost:5000/a/b?tag=v1").address.to_string(), "oci://localhost:5000/a/b:v1");
+        assert_eq!(
+            parse("oci://localhost:5000/a/b?tag=v1").address.to_string(),
+            "oci://localhost:5000/a/b:v1"
+        );
     }
 
     #[test]
@@ -272,7 +286,9 @@ mod tests {
         assert_eq!(version("example.com/net/vpc@v1"), Some(VersionQuery::Major(1)));
         assert_eq!(version("example.com/net/vpc@latest"), Some(VersionQuery::Latest));
         let exact = |text: &str| match version(text) {
-            Some(VersionQuery::Constraint(constraint)) => constraint.exact().map(|version| version.to_string()),
+            Some(VersionQuery::Constraint(constraint)) => {
+                constraint.exact().map(|version| version.to_string())
+            }
             _ => None,
         };
         assert_eq!(exact("example.com/net/vpc@v1.2.0").as_deref(), Some("1.2.0"));
@@ -288,7 +304,23 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused() {
-        for text in ["", "vpc", "a/b", "./module", "https://x/y", "oci://", "oci://host", "oci://ho st/a", "oci://h/A", "oci://u@h/a", "provider:a:1/b/c", "provider:x", "cue:vpc", "github.com/acme/vpc", "acme/vpc/aws@^1"] {
+        for text in [
+            "",
+            "vpc",
+            "a/b",
+            "./module",
+            "https://x/y",
+            "oci://",
+            "oci://host",
+            "oci://ho st/a",
+            "oci://h/A",
+            "oci://u@h/a",
+            "provider:a:1/b/c",
+            "provider:x",
+            "cue:vpc",
+            "github.com/acme/vpc",
+            "acme/vpc/aws@^1",
+        ] {
             assert!(text.parse::<AddressAt>().is_err(), "{text:?}");
         }
     }

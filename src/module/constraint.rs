@@ -52,7 +52,9 @@ const OPERATORS: [(&str, Operator); 7] = [
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConstraintError {
     /// Nothing stands there, or nothing stands between two commas.
-    #[error("the version constraint is empty; write for example `~> 1.2`, in quotes, since a shell takes `>` for itself")]
+    #[error(
+        "the version constraint is empty; write for example `~> 1.2`, in quotes, since a shell takes `>` for itself"
+    )]
     Empty,
     /// A part cannot be read.
     #[error("`{0}` is not a version constraint; write for example `1.2.0`, `~> 1.2` or `>= 1.2, < 2.0`")]
@@ -153,7 +155,9 @@ impl Term {
         let malformed = || ConstraintError::Malformed(text.to_owned());
         let (operator, rest) = OPERATORS
             .iter()
-            .find_map(|(spelling, operator)| text.strip_prefix(spelling).map(|rest| (*operator, rest.trim_start())))
+            .find_map(|(spelling, operator)| {
+                text.strip_prefix(spelling).map(|rest| (*operator, rest.trim_start()))
+            })
             .unwrap_or((Operator::Equal, text));
         let bare = rest.strip_prefix('v').unwrap_or(rest);
         // Missing numbers are zeros, and stand before what follows a `-` or `+`.
@@ -234,7 +238,8 @@ mod tests {
             assert!(matches(constraint, "1.3.0-rc.1"), "{constraint}");
             assert!(!matches(constraint, "1.3.0"), "{constraint}");
         }
-        for constraint in [">= 1.3.0-beta.1", "~> 1.3.0-rc.1", "!= 1.0", "1.3.0-rc.1, >= 1.0", "> 1.0", "1.3"] {
+        for constraint in [">= 1.3.0-beta.1", "~> 1.3.0-rc.1", "!= 1.0", "1.3.0-rc.1, >= 1.0", "> 1.0", "1.3"]
+        {
             assert!(!matches(constraint, "1.3.0-rc.1"), "{constraint}");
         }
         assert!(!Constraint::any().matches(&Version::parse("1.0.0-a").unwrap()));
@@ -243,7 +248,25 @@ mod tests {
 
     #[test]
     fn what_is_no_constraint_is_refused() {
-        for text in ["", " ", ",", "1.0,", "latest", "^1.0", "1.x", "~>", ">= ", "=> 1.0", "1.2.3.4", "vv1.0", "1..0", "-1", "1.0 2.0", "~> 1.2 < 2", "1.-1"] {
+        for text in [
+            "",
+            " ",
+            ",",
+            "1.0,",
+            "latest",
+            "^1.0",
+            "1.x",
+            "~>",
+            ">= ",
+            "=> 1.0",
+            "1.2.3.4",
+            "vv1.0",
+            "1..0",
+            "-1",
+            "1.0 2.0",
+            "~> 1.2 < 2",
+            "1.-1",
+        ] {
             assert!(text.parse::<Constraint>().is_err(), "{text:?}");
         }
         assert!("1,".repeat(1000).parse::<Constraint>().is_err());
@@ -251,8 +274,10 @@ mod tests {
 
     #[test]
     fn the_highest_is_chosen_whatever_the_order() {
-        let versions: Vec<_> =
-            ["1.0.0", "2.0.0", "1.10.0", "1.9.0", "1.11.0-rc.1"].iter().map(|text| Version::parse(text).unwrap()).collect();
+        let versions: Vec<_> = ["1.0.0", "2.0.0", "1.10.0", "1.9.0", "1.11.0-rc.1"]
+            .iter()
+            .map(|text| Version::parse(text).unwrap())
+            .collect();
         let highest = |constraint: &str| {
             constraint.parse::<Constraint>().unwrap().highest(&versions).map(ToString::to_string)
         };
@@ -264,7 +289,9 @@ mod tests {
     #[test]
     fn of_equal_versions_the_one_asked_for_else_the_first_is_chosen() {
         let versions = ["2.0.0+b.1", "2.0.0+b.2"].map(|text| Version::parse(text).unwrap());
-        let highest = |constraint: &str| constraint.parse::<Constraint>().unwrap().highest(&versions).unwrap().to_string();
+        let highest = |constraint: &str| {
+            constraint.parse::<Constraint>().unwrap().highest(&versions).unwrap().to_string()
+        };
         assert_eq!(highest("2.0.0"), "2.0.0+b.1");
         assert_eq!(highest("2.0.0+b.2"), "2.0.0+b.2");
     }

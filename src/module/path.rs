@@ -30,7 +30,9 @@ pub enum PathError {
     #[error("`{0}` is not a host name, as in `modules.example.com`")]
     Host(String),
     /// A host that OpenTofu never asks as a module registry.
-    #[error("`{0}` is not a module registry to OpenTofu, which takes such a source for a repository of its files")]
+    #[error(
+        "`{0}` is not a module registry to OpenTofu, which takes such a source for a repository of its files"
+    )]
     ForgeHost(String),
     /// Not an address of an OpenTofu module.
     #[error(
@@ -39,7 +41,9 @@ pub enum PathError {
     )]
     Address(String),
     /// An address that no repository can have.
-    #[error("`{address}` cannot be kept in a registry: the part `{part}` is no part of a repository's name ({reason})")]
+    #[error(
+        "`{address}` cannot be kept in a registry: the part `{part}` is no part of a repository's name ({reason})"
+    )]
     Unstorable {
         /// The address.
         address: String,
@@ -49,10 +53,14 @@ pub enum PathError {
         reason: &'static str,
     },
     /// Not an address of a provider.
-    #[error("`{0}` is not the address of a provider: expected `HOST/NAMESPACE/TYPE`, as in `registry.opentofu.org/hashicorp/time`")]
+    #[error(
+        "`{0}` is not the address of a provider: expected `HOST/NAMESPACE/TYPE`, as in `registry.opentofu.org/hashicorp/time`"
+    )]
     Provider(String),
     /// Not a reference into a registry.
-    #[error("`{0}` is not a reference: expected `oci://HOST/REPOSITORY:TAG` or `oci://HOST/REPOSITORY@sha256:...`")]
+    #[error(
+        "`{0}` is not a reference: expected `oci://HOST/REPOSITORY:TAG` or `oci://HOST/REPOSITORY@sha256:...`"
+    )]
     Oci(String),
 }
 
@@ -206,7 +214,8 @@ impl FromStr for ModulePath {
 
 /// The digits of `v1`, without leading zeros.
 pub(super) fn parse_major(digits: &str) -> Option<u64> {
-    let is_canonical = digits == "0" || (!digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit()));
+    let is_canonical =
+        digits == "0" || (!digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit()));
     if is_canonical { digits.parse().ok() } else { None }
 }
 
@@ -271,10 +280,28 @@ mod tests {
 
     #[test]
     fn paths_are_those_of_cue() {
-        for path in ["example.com", "example.com/net/vpc", "a.b/b__c/d---e/f.g", "modules.internal/acme/vpc/aws"] {
+        for path in
+            ["example.com", "example.com/net/vpc", "a.b/b__c/d---e/f.g", "modules.internal/acme/vpc/aws"]
+        {
             assert_eq!(CuePath::parse(path).unwrap().as_str(), path);
         }
-        for path in ["", "example", "example/vpc", "Example.com/a", "a.b/", "a.b//c", "a.b/B", "a.b/c_", "a.b/b___c", "a.b/con", "a.b/com1.x", "a_b.c/d", "a.b/../c", "-a.b/c", "a.b/c~d"] {
+        for path in [
+            "",
+            "example",
+            "example/vpc",
+            "Example.com/a",
+            "a.b/",
+            "a.b//c",
+            "a.b/B",
+            "a.b/c_",
+            "a.b/b___c",
+            "a.b/con",
+            "a.b/com1.x",
+            "a_b.c/d",
+            "a.b/../c",
+            "-a.b/c",
+            "a.b/c~d",
+        ] {
             assert!(CuePath::parse(path).is_err(), "{path:?}");
         }
         assert!(CuePath::parse("a.b/com10/console").is_ok());
@@ -284,7 +311,16 @@ mod tests {
     fn majors_and_versions_are_read_and_written() {
         let path: ModulePath = "example.com/net/vpc@v12".parse().unwrap();
         assert_eq!((path.major(), path.to_string().as_str()), (12, "example.com/net/vpc@v12"));
-        for text in ["example.com/a", "example.com/a@1", "example.com/a@v", "example.com/a@v01", "example.com/a@v1.0.0", "example.com/a@latest", "example.com/a@v1@v2", "example.com/a@v+1"] {
+        for text in [
+            "example.com/a",
+            "example.com/a@1",
+            "example.com/a@v",
+            "example.com/a@v01",
+            "example.com/a@v1.0.0",
+            "example.com/a@latest",
+            "example.com/a@v1@v2",
+            "example.com/a@v+1",
+        ] {
             assert!(text.parse::<ModulePath>().is_err(), "{text}");
         }
         let module: ModuleVersion = "example.com/net/vpc@v1.2.0-rc.1".parse().unwrap();
@@ -299,7 +335,9 @@ mod tests {
     fn hosts_lose_their_port_and_their_case() {
         assert_eq!(Host::parse("Modules.Example.com:8443").unwrap().as_str(), "modules.example.com");
         assert_eq!(Host::parse("127.0.0.1:8080").unwrap().as_str(), "127.0.0.1");
-        for host in ["", "a b", "a/b", "a:", "a:0", "a:x", "a:99999", "-a", "a..b", "é.com", "user@host", "[::1]"] {
+        for host in
+            ["", "a b", "a/b", "a:", "a:0", "a:x", "a:99999", "-a", "a..b", "é.com", "user@host", "[::1]"]
+        {
             assert!(Host::parse(host).is_err(), "{host:?}");
         }
     }

@@ -88,9 +88,12 @@ impl TofuAddress {
         let host = self.host.as_ref().unwrap_or(default_host);
         for part in [&self.namespace, &self.name] {
             let folded = part.to_ascii_lowercase();
-            let unstorable = |reason| PathError::Unstorable { address: self.to_string(), part: part.clone(), reason };
+            let unstorable =
+                |reason| PathError::Unstorable { address: self.to_string(), part: part.clone(), reason };
             if folded.parse::<Repository>().is_err() {
-                return Err(unstorable("letters and digits are joined there by one `_`, two `_`, or any number of `-`, not by a mixture"));
+                return Err(unstorable(
+                    "letters and digits are joined there by one `_`, two `_`, or any number of `-`, not by a mixture",
+                ));
             }
         }
         let path = format!("{host}/{}/{}/{}", self.namespace, self.name, self.system).to_ascii_lowercase();
@@ -103,7 +106,12 @@ impl TofuAddress {
     }
 
     fn folded(&self) -> (Option<&Host>, String, String, &str) {
-        (self.host.as_ref(), self.namespace.to_ascii_lowercase(), self.name.to_ascii_lowercase(), &self.system)
+        (
+            self.host.as_ref(),
+            self.namespace.to_ascii_lowercase(),
+            self.name.to_ascii_lowercase(),
+            &self.system,
+        )
     }
 }
 
@@ -118,7 +126,8 @@ fn is_word(text: &str) -> bool {
 
 /// `[0-9a-z]{1,64}`
 fn is_system(text: &str) -> bool {
-    (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    (1..=64).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
 }
 
 impl PartialEq for TofuAddress {
@@ -161,8 +170,20 @@ mod tests {
     #[test]
     fn what_opentofu_does_not_take_is_refused() {
         for text in [
-            "", "a/b", "a/b/C", "-a/b/c", "a/b_/c", "a//c", "a/b/c/d/e", "localhost:8443/a/b/c", "github.com/a/b", "github.com/a/b/c",
-            "a/b/c-d", "é/b/c", "../b/c", "a b/c/d",
+            "",
+            "a/b",
+            "a/b/C",
+            "-a/b/c",
+            "a/b_/c",
+            "a//c",
+            "a/b/c/d/e",
+            "localhost:8443/a/b/c",
+            "github.com/a/b",
+            "github.com/a/b/c",
+            "a/b/c-d",
+            "é/b/c",
+            "../b/c",
+            "a b/c/d",
         ] {
             assert!(TofuAddress::parse(text).is_err(), "{text:?}");
         }
@@ -173,7 +194,15 @@ mod tests {
     fn sources_are_told_apart_as_opentofu_does() {
         let (address, folder) = TofuAddress::parse_source("acme/vpc/aws//modules/subnet").unwrap();
         assert_eq!((address.name(), folder.as_deref()), ("vpc", Some("modules/subnet")));
-        for source in ["./a/b/c", "../a", "git::https://x/y", "https://x/y.zip", "github.com/acme/vpc", "oci://a/b", "hashicorp/consul"] {
+        for source in [
+            "./a/b/c",
+            "../a",
+            "git::https://x/y",
+            "https://x/y.zip",
+            "github.com/acme/vpc",
+            "oci://a/b",
+            "hashicorp/consul",
+        ] {
             assert!(TofuAddress::parse_source(source).is_none(), "{source}");
         }
     }

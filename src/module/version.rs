@@ -120,7 +120,10 @@ mod tests {
 
     #[test]
     fn whatever_is_not_three_numbers_is_refused() {
-        for text in ["", "v", "1", "1.2", "v1.2", "1.2.3.4", "01.2.3", "1.2.3-", "1.2.3-01", "vv1.2.3", "V1.2.3", " 1.2.3", "latest", "1.2.3+"] {
+        for text in [
+            "", "v", "1", "1.2", "v1.2", "1.2.3.4", "01.2.3", "1.2.3-", "1.2.3-01", "vv1.2.3", "V1.2.3",
+            " 1.2.3", "latest", "1.2.3+",
+        ] {
             assert!(Version::parse(text).is_err(), "{text:?}");
         }
         assert!(Version::parse(&format!("1.2.3-{}", "a".repeat(200))).is_err());
@@ -128,8 +131,19 @@ mod tests {
 
     #[test]
     fn the_order_is_that_of_semantic_versions() {
-        let sorted =
-            ["1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta", "1.0.0-beta.2", "1.0.0-beta.11", "1.0.0-rc.1", "1.0.0", "1.0.0+a", "1.0.0+b", "1.10.0", "2.0.0"];
+        let sorted = [
+            "1.0.0-alpha",
+            "1.0.0-alpha.1",
+            "1.0.0-alpha.beta",
+            "1.0.0-beta.2",
+            "1.0.0-beta.11",
+            "1.0.0-rc.1",
+            "1.0.0",
+            "1.0.0+a",
+            "1.0.0+b",
+            "1.10.0",
+            "2.0.0",
+        ];
         for pair in sorted.windows(2) {
             assert!(Version::parse(pair[0]).unwrap() < Version::parse(pair[1]).unwrap(), "{pair:?}");
         }

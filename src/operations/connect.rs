@@ -45,9 +45,15 @@ impl Connection {
 
     /// The module at a place that is named outright.
     pub async fn load(&self, address: &OciAddress) -> Result<StoredModule> {
-        let location =
-            RegistryLocation::Remote { host: address.registry.clone(), prefix: String::new(), insecure: None };
-        let missing = || OperationError::Usage { message: format!("`{address}` names no registry"), hint: String::new() };
+        let location = RegistryLocation::Remote {
+            host: address.registry.clone(),
+            prefix: String::new(),
+            insecure: None,
+        };
+        let missing = || OperationError::Usage {
+            message: format!("`{address}` names no registry"),
+            hint: String::new(),
+        };
         let target = self.open(&location, &mut HashMap::new()).await?.ok_or_else(missing)?;
         let place = Place { target, repository: address.repository.clone() };
         let reference = match (&address.digest, &address.tag) {
@@ -70,7 +76,9 @@ impl Connection {
     ) -> Result<Option<Target>> {
         let (key, prefix) = match location {
             RegistryLocation::None => return Ok(None),
-            RegistryLocation::Directory(path) => (format!("dir:{}", self.folder.join(path).display()), String::new()),
+            RegistryLocation::Directory(path) => {
+                (format!("dir:{}", self.folder.join(path).display()), String::new())
+            }
             RegistryLocation::Remote { host, prefix, .. } => (host.clone(), prefix.clone()),
         };
         let registry = match opened.get(&key) {
@@ -114,10 +122,12 @@ impl Connection {
 pub async fn directory(path: PathBuf) -> Result<SharedRegistry> {
     let name = path.display().to_string();
     super::blocking(move || {
-        let options = DirectoryOptions { immutable: Some(Arc::new(artifact::is_immutable)), ..DirectoryOptions::default() };
+        let options = DirectoryOptions {
+            immutable: Some(Arc::new(artifact::is_immutable)),
+            ..DirectoryOptions::default()
+        };
         let registry = DirectoryRegistry::open(&path, options).map_err(OperationError::registry(name))?;
         Ok(Arc::new(registry) as SharedRegistry)
     })
     .await
 }
-

@@ -81,7 +81,9 @@ pub enum OperationError {
         difference: String,
     },
     /// The version is there in another form of `--deps`.
-    #[error("{reference} was pushed with `--deps {stored}`, and a published version does not change its form")]
+    #[error(
+        "{reference} was pushed with `--deps {stored}`, and a published version does not change its form"
+    )]
     OtherForm {
         /// `registry/repository:tag`.
         reference: String,
@@ -154,7 +156,9 @@ impl OperationError {
             }
             Self::OtherModule { stored, .. } => Some(match stored.split_once('/') {
                 Some((host, _)) if stored.matches('/').count() == 3 => {
-                    format!("if this is the same module, push it with `--host {host}`; else give it another name")
+                    format!(
+                        "if this is the same module, push it with `--host {host}`; else give it another name"
+                    )
                 }
                 _ => "give it another name, or push it to another registry or prefix".to_owned(),
             }),

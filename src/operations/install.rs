@@ -25,9 +25,8 @@ pub async fn versions(routes: &Routes, module: &ModuleName, host: Option<&Host>)
     if let Some(host) = host {
         // A repository holds one module, so one look at the path is enough for all of its versions.
         let stored = published.stored_path().await?;
-        let is_here = |path: &crate::module::CuePath| {
-            [host.as_str(), Host::INTERNAL].contains(&path.first_element())
-        };
+        let is_here =
+            |path: &crate::module::CuePath| [host.as_str(), Host::INTERNAL].contains(&path.first_element());
         if !stored.as_ref().is_none_or(is_here) {
             return Err(OperationError::NoModule {
                 module: module.to_string(),
@@ -43,11 +42,17 @@ pub async fn source(published: &Published) -> Option<String> {
     let stored = published.load(published.versions.last()?).await.ok()?;
     let source = stored.artifact.annotations.get(crate::artifact::media_types::SOURCE)?;
     let url = url::Url::parse(source).ok()?;
-    (url.scheme() == "https" && url.username().is_empty() && url.password().is_none()).then(|| url.to_string())
+    (url.scheme() == "https" && url.username().is_empty() && url.password().is_none())
+        .then(|| url.to_string())
 }
 
 /// One version, its zip looked at.
-pub async fn version(routes: &Routes, module: &ModuleName, host: Option<&Host>, version: &Version) -> Result<StoredModule> {
+pub async fn version(
+    routes: &Routes,
+    module: &ModuleName,
+    host: Option<&Host>,
+    version: &Version,
+) -> Result<StoredModule> {
     let published = versions(routes, module, host).await?;
     let Some(tagged) = published.versions.iter().find(|tagged| tagged.version == *version) else {
         return Err(OperationError::NoModule {

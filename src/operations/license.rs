@@ -22,7 +22,7 @@ const KNOWN: [(&[&str], &str); 8] = [
 ];
 
 /// The SPDX identifier of the module's licence, where it is one of the known ones.
-pub fn of(tree: &Tree) -> Option<String> {
+pub(super) fn of(tree: &Tree) -> Option<String> {
     let file = FILES.iter().find(|name| tree.get(name).is_some())?;
     let bytes = tree.read(file, MAX_LICENSE).ok()??;
     identify(&String::from_utf8_lossy(&bytes)).map(str::to_owned)

@@ -45,13 +45,18 @@ pub struct ListedVersion {
 /// Every module in every registry that is set, sorted by path.
 pub async fn modules(routes: &Routes) -> Result<Vec<ListedModule>> {
     // Several prefixes may lead to one registry.
-    let targets: BTreeMap<_, _> =
-        routes.targets().map(|target| ((target.identity.to_string(), target.prefix.clone()), target)).collect();
+    let targets: BTreeMap<_, _> = routes
+        .targets()
+        .map(|target| ((target.identity.to_string(), target.prefix.clone()), target))
+        .collect();
     let mut found = Vec::new();
     for target in targets.into_values() {
         let places = repositories(target).await?;
-        let listed: Vec<Option<ListedModule>> =
-            stream::iter(places).map(|place| async move { module_at(&place).await }).buffered(CONCURRENCY).try_collect().await?;
+        let listed: Vec<Option<ListedModule>> = stream::iter(places)
+            .map(|place| async move { module_at(&place).await })
+            .buffered(CONCURRENCY)
+            .try_collect()
+            .await?;
         found.extend(listed.into_iter().flatten());
     }
     found.sort_by(|one, other| (&one.module, &one.repository).cmp(&(&other.module, &other.repository)));
@@ -90,7 +95,9 @@ async fn module_at(place: &Place) -> Result<Option<ListedModule>> {
         prefix => place.repository.as_str().get(prefix.len() + 1..).unwrap_or_default(),
     };
     // Any name will do: it is only the repository that is looked at.
-    let Ok(name) = CuePath::parse(&format!("{}/{below}", crate::module::Host::INTERNAL)) else { return Ok(None) };
+    let Ok(name) = CuePath::parse(&format!("{}/{below}", crate::module::Host::INTERNAL)) else {
+        return Ok(None);
+    };
     let published = published::at(&ModuleName::Cue(name), place).await?;
     let newest_stable = published.versions.iter().rev().find(|tagged| !tagged.version.is_prerelease());
     let Some(latest) = newest_stable.or(published.versions.last()) else { return Ok(None) };
@@ -115,7 +122,11 @@ pub async fn versions(published: &Published, digests: bool) -> Result<Vec<Listed
     stream::iter(&published.versions)
         .map(|tagged| async move {
             let digest = if digests {
-                let tag = if tagged.has_tag { tagged.tag.clone() } else { crate::artifact::bundle_tag(&tagged.tag)? };
+                let tag = if tagged.has_tag {
+                    tagged.tag.clone()
+                } else {
+                    crate::artifact::bundle_tag(&tagged.tag)?
+                };
                 let head = place.registry().manifest_head(&place.repository, &Reference::Tag(tag)).await;
                 Some(head.map_err(OperationError::registry(place.name()))?.digest)
             } else {

@@ -50,9 +50,7 @@ pub async fn pack(routes: &Routes, request: &PackRequest) -> Result<Packed> {
     let Some(version) = named.version.clone() else { return Err(prepared.no_version(&named.module)) };
     let own = OwnHosts { host: named.host.clone(), aliases: request.host_aliases.clone() };
     let resolution = match &prepared.tofu {
-        Some(tofu) => {
-            resolve::opentofu(routes, &own, Some(&named.module), Some(&version), tofu).await?
-        }
+        Some(tofu) => resolve::opentofu(routes, &own, Some(&named.module), Some(&version), tofu).await?,
         // The module file of a CUE module is there and stays as it is.
         None => Resolution::default(),
     };

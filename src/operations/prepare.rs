@@ -8,8 +8,8 @@ use bytes::Bytes;
 use crate::archive::{ModuleKind, Tree};
 use crate::artifact::DependencyLayer;
 use crate::module::{
-    Address, AddressAt, CuePath, Generated, Host, ModuleFile, ModulePath, ModuleVersion, SourceKind, TofuAddress,
-    TofuModule, Version, VersionQuery, is_tofu_file,
+    Address, AddressAt, CuePath, Generated, Host, ModuleFile, ModulePath, ModuleVersion, SourceKind,
+    TofuAddress, TofuModule, Version, VersionQuery, is_tofu_file,
 };
 
 use super::check::Finding;
@@ -151,7 +151,8 @@ fn read_folder(source: &Path, tracked: Option<Tracked>) -> Result<(ModuleKind, T
     };
     let mut tree = Tree::from_folder(source, kind, listed).map_err(OperationError::packing)?;
     if let Some(license) = license.filter(|_| tree.get("LICENSE").is_none()) {
-        let bytes = std::fs::read(&license).map_err(OperationError::io(format!("reading {}", license.display())))?;
+        let bytes =
+            std::fs::read(&license).map_err(OperationError::io(format!("reading {}", license.display())))?;
         tree = tree.with_file("LICENSE", bytes);
     }
     Ok((kind, tree))
@@ -168,7 +169,8 @@ fn says_git(source: &Path) -> bool {
 fn read_zip(source: &Path) -> Result<(ModuleKind, Tree)> {
     let name = source.display().to_string();
     let open = |kind: Option<ModuleKind>| {
-        Tree::from_zip(source, kind).map_err(|error| OperationError::refused(Finding::of_check(&error, &name)))
+        Tree::from_zip(source, kind)
+            .map_err(|error| OperationError::refused(Finding::of_check(&error, &name)))
     };
     let tree = open(None)?;
     let kind = ModuleKind::of_names(tree.entries().iter().map(|entry| &entry.name));
@@ -206,7 +208,9 @@ pub fn read_tofu(tree: &Tree) -> Result<TofuModule> {
             file: Some(name.clone()),
             line: None,
             rule: "file-too-large",
-            message: format!("the file is over {MAX_TOFU_FILE} bytes, too large to be read for the modules that it calls"),
+            message: format!(
+                "the file is over {MAX_TOFU_FILE} bytes, too large to be read for the modules that it calls"
+            ),
         })),
     }
 }
@@ -261,9 +265,10 @@ impl Prepared {
     /// Whether the module file is written anew at each push.
     pub fn is_module_file_ours(&self) -> bool {
         self.kind == ModuleKind::OpenTofu
-            && self.module_file.as_ref().is_none_or(|file| {
-                file.custom_ocimod().is_some_and(|ocimod| ocimod.is_generated())
-            })
+            && self
+                .module_file
+                .as_ref()
+                .is_none_or(|file| file.custom_ocimod().is_some_and(|ocimod| ocimod.is_generated()))
     }
 
     /// The name and version of the module: as the caller says, else as the module file, the folder and git say.
@@ -291,8 +296,9 @@ impl Prepared {
         let file_host = file_address.as_ref().and_then(TofuAddress::host).cloned();
         let written = address.host().cloned().filter(|_| naming.address.is_some());
         let host = written.or_else(|| naming.host.clone()).or(file_host).unwrap_or_else(Host::internal);
-        let module = ModuleName::tofu(&address.with_host(host.clone()), &host)
-            .map_err(|error| OperationError::refused(Finding::general("module-address", error.to_string())))?;
+        let module = ModuleName::tofu(&address.with_host(host.clone()), &host).map_err(|error| {
+            OperationError::refused(Finding::general("module-address", error.to_string()))
+        })?;
         if let (Some(stated), false) = (file_path, self.is_module_file_ours())
             && stated != module.path()
         {
@@ -341,7 +347,11 @@ impl Prepared {
 
     fn wrong_address(&self, address: &AddressAt) -> OperationError {
         OperationError::Usage {
-            message: format!("`{}` cannot be the address of the module in {}", address.address, self.source.display()),
+            message: format!(
+                "`{}` cannot be the address of the module in {}",
+                address.address,
+                self.source.display()
+            ),
             hint: self.example("1.0.0"),
         }
     }
@@ -361,10 +371,15 @@ impl Prepared {
                 (Some((name, system)), _) => format!("the namespace of the module `{name}` for `{system}`"),
                 _ => "the module's address".to_owned(),
             };
-            return Err(OperationError::Usage { message: format!("{missing} is not known"), hint: self.example("1.0.0") });
+            return Err(OperationError::Usage {
+                message: format!("{missing} is not known"),
+                hint: self.example("1.0.0"),
+            });
         };
-        TofuAddress::parse(&format!("{namespace}/{name}/{system}"))
-            .map_err(|error| OperationError::Usage { message: error.to_string(), hint: self.example("1.0.0") })
+        TofuAddress::parse(&format!("{namespace}/{name}/{system}")).map_err(|error| OperationError::Usage {
+            message: error.to_string(),
+            hint: self.example("1.0.0"),
+        })
     }
 
     /// The command to type, with what is known filled in.
@@ -381,12 +396,12 @@ impl Prepared {
 
     fn version(&self, naming: &Naming, module: &ModuleName) -> Result<Option<Version>> {
         let in_address = match naming.address.as_ref().and_then(|address| address.version.as_ref()) {
-            Some(VersionQuery::Constraint(constraint)) => Some(constraint.exact().ok_or_else(|| {
-                OperationError::Usage {
+            Some(VersionQuery::Constraint(constraint)) => {
+                Some(constraint.exact().ok_or_else(|| OperationError::Usage {
                     message: format!("`{constraint}` is not one version"),
                     hint: self.example("1.0.0"),
-                }
-            })?),
+                })?)
+            }
             Some(VersionQuery::Latest) => {
                 return Err(OperationError::Usage {
                     message: "`latest` is not a version that can be pushed".to_owned(),
@@ -415,7 +430,10 @@ impl Prepared {
                 file: Some(MODULE_FILE.to_owned()),
                 line: None,
                 rule: "module-path",
-                message: format!("the module calls itself `{}`, so its version cannot be `{version}`", file.module),
+                message: format!(
+                    "the module calls itself `{}`, so its version cannot be `{version}`",
+                    file.module
+                ),
             }));
         }
         Ok(version)
@@ -446,7 +464,9 @@ impl Prepared {
     /// The error of a push that has no version.
     pub fn no_version(&self, module: &ModuleName) -> OperationError {
         OperationError::Usage {
-            message: format!("the version of `{module}` is not known: neither the command nor a git tag at this commit says it"),
+            message: format!(
+                "the version of `{module}` is not known: neither the command nor a git tag at this commit says it"
+            ),
             hint: format!("ocimod push {} {module}@1.0.0", self.source.display()),
         }
     }
@@ -492,7 +512,8 @@ impl Prepared {
         };
         let mut needed: BTreeMap<ModulePath, Version> = BTreeMap::new();
         for layer in dependencies {
-            let highest = needed.entry(layer.module.module_path()).or_insert_with(|| layer.module.version().clone());
+            let highest =
+                needed.entry(layer.module.module_path()).or_insert_with(|| layer.module.version().clone());
             *highest = highest.clone().max(layer.module.version().clone());
         }
         let mut findings = Vec::new();
@@ -501,7 +522,10 @@ impl Prepared {
                 Some(version) if version.same_precedence(&entry.version) => {}
                 Some(version) => findings.push(finding(
                     Some(entry.line),
-                    format!("`deps` has `{}` in version {}, but the `.tf` files lead to {version}", entry.path, entry.version),
+                    format!(
+                        "`deps` has `{}` in version {}, but the `.tf` files lead to {version}",
+                        entry.path, entry.version
+                    ),
                 )),
                 None => findings.push(finding(
                     Some(entry.line),
@@ -510,7 +534,10 @@ impl Prepared {
             }
         }
         findings.extend(needed.into_iter().map(|(path, version)| {
-            finding(None, format!("the `.tf` files call `{path}`, which `deps` lacks; add it with `v: \"v{version}\"`"))
+            finding(
+                None,
+                format!("the `.tf` files call `{path}`, which `deps` lacks; add it with `v: \"v{version}\"`"),
+            )
         }));
         findings
     }

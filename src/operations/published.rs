@@ -6,9 +6,7 @@ use bytes::Bytes;
 
 use crate::archive::{Listing, ModuleKind};
 use crate::artifact::{self, DependencyLayer, ModuleArtifact, TaggedVersion};
-use crate::module::{
-    Address, AddressAt, Constraint, CuePath, Host, ModuleFile, Version, VersionQuery,
-};
+use crate::module::{Address, AddressAt, Constraint, CuePath, Host, ModuleFile, Version, VersionQuery};
 use crate::oci::{Digest, Manifest, Reference};
 use crate::registry::RegistryError;
 
@@ -100,20 +98,27 @@ pub async fn at(module: &ModuleName, place: &Place) -> Result<Published> {
 /// The module that an address names. A provider, or a place in a registry, is none.
 pub fn name(address: &AddressAt) -> Result<ModuleName> {
     match &address.address {
-        Address::Tofu(address) => ModuleName::tofu(address, &Host::internal()).map_err(|error| OperationError::Usage {
-            message: error.to_string(),
-            hint: "a module of that name cannot be in a registry".to_owned(),
-        }),
+        Address::Tofu(address) => {
+            ModuleName::tofu(address, &Host::internal()).map_err(|error| OperationError::Usage {
+                message: error.to_string(),
+                hint: "a module of that name cannot be in a registry".to_owned(),
+            })
+        }
         Address::Cue(path) => Ok(ModuleName::Cue(path.clone())),
         other => Err(OperationError::Usage {
             message: format!("`{other}` is not the name of a module"),
-            hint: "write `NAMESPACE/NAME/SYSTEM` for an OpenTofu module, or the module path of a CUE module".to_owned(),
+            hint: "write `NAMESPACE/NAME/SYSTEM` for an OpenTofu module, or the module path of a CUE module"
+                .to_owned(),
         }),
     }
 }
 
 /// The newest version of a module that an address and a constraint leave.
-pub async fn select(routes: &Routes, address: &AddressAt, constraint: Option<&Constraint>) -> Result<StoredModule> {
+pub async fn select(
+    routes: &Routes,
+    address: &AddressAt,
+    constraint: Option<&Constraint>,
+) -> Result<StoredModule> {
     let mut published = find(routes, &name(address)?).await?;
     if let Some(query @ VersionQuery::Major(_)) = &address.version {
         published.keep(Some(query));
@@ -273,8 +278,7 @@ impl StoredModule {
 
     /// Whether the module can be called by OpenTofu: it was pushed as such, or its zip has `.tf` files at its root.
     pub fn is_opentofu(&self, listing: &Listing) -> bool {
-        self.artifact.kind == ModuleKind::OpenTofu
-            || listing.has_tofu_files_at_root()
+        self.artifact.kind == ModuleKind::OpenTofu || listing.has_tofu_files_at_root()
     }
 
     /// The zips that a user of this module as a dependency needs with it.
@@ -282,4 +286,3 @@ impl StoredModule {
         self.artifact.dependencies.iter().filter(|layer| !layer.main_only)
     }
 }
-

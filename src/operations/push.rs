@@ -11,21 +11,19 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use tempfile::NamedTempFile;
 
-use crate::archive::{self, ModuleKind, Tree};
-use crate::artifact::{
-    self, Content, DependencyLayer, ModuleArtifact, ModuleFileLayer, media_types,
-};
+use crate::archive::{self, Entry, ModuleKind, Tree};
+use crate::artifact::{self, Content, DependencyLayer, ModuleArtifact, ModuleFileLayer, media_types};
 use crate::module::{ModuleVersion, Version};
-use crate::oci::{Annotations, Digest, IMAGE_MANIFEST, Reference, Tag};
+use crate::oci::{Algorithm, Annotations, Digest, Hasher, IMAGE_MANIFEST, Reference, Tag};
 use crate::registry::{
     BlobSource, ByteStream, BytesSource, Condition, FileSource, NewManifest, RegistryError, RegistrySource,
 };
 
+use super::Progress;
 use super::check::Finding;
 use super::download;
 use super::error::{OperationError, Result};
 use super::prepare::{self, MODULE_FILE, Named, Naming, Prepared};
-use super::Progress;
 use super::published::{self, DependencyForm, Published, StoredModule};
 use super::resolve::{self, Dependency, OwnHosts, Resolution};
 use super::routes::{Place, Routes};
@@ -183,7 +181,8 @@ impl Push<'_> {
     async fn send(&self, published: &Published) -> Result<Pushed> {
         let resolution = self.resolve().await?;
         let form = self.form(published).await?;
-        let layers: Vec<DependencyLayer> = resolution.dependencies.iter().map(|found| found.layer.clone()).collect();
+        let layers: Vec<DependencyLayer> =
+            resolution.dependencies.iter().map(|found| found.layer.clone()).collect();
         // Without a version there is no major version and so no module file; what a dry run then packs is the rest.
         let assembled = match &self.named.version {
             Some(version) => Some(self.assemble(version, &layers).await?),
@@ -219,7 +218,8 @@ impl Push<'_> {
         if self.request.dry_run {
             return Ok(pushed);
         }
-        let embedded: &[Dependency] = if form == DependencyForm::None { &[] } else { &resolution.dependencies };
+        let embedded: &[Dependency] =
+            if form == DependencyForm::None { &[] } else { &resolution.dependencies };
         pushed.bytes_sent = self.upload(&assembled, embedded).await?;
         pushed.bytes_sent += self.tag(&tag, manifests, &assembled).await?;
         Ok(pushed)
@@ -381,7 +381,8 @@ pub async fn assemble(
 ) -> Result<Assembled> {
     let module_file = prepared.module_file_bytes(named, version, layers)?;
     let tree = prepared.tree.clone();
-    let tree = if prepared.is_module_file_ours() { tree.with_file(MODULE_FILE, module_file.to_vec()) } else { tree };
+    let tree =
+        if prepared.is_module_file_ours() { tree.with_file(MODULE_FILE, module_file.to_vec()) } else { tree };
     let (tree, zip, packed) = super::blocking(move || -> Result<_> {
         let mut zip = NamedTempFile::new().map_err(OperationError::io("making a temporary file"))?;
         let packed = archive::pack(&tree, zip.as_file_mut()).map_err(OperationError::packing)?;
@@ -414,7 +415,8 @@ fn annotations(prepared: &Prepared, named: &Named, version: &Version, created: O
     add(media_types::REVISION, commit.map(|git| git.revision.clone()));
     add(media_types::SOURCE, prepared.git.as_ref().and_then(|git| git.source.clone()));
     add(media_types::LICENSES, super::license::of(&prepared.tree));
-    if prepared.kind == ModuleKind::Cue && prepared.module_file.as_ref().is_some_and(crate::module::ModuleFile::is_from_git)
+    if prepared.kind == ModuleKind::Cue
+        && prepared.module_file.as_ref().is_some_and(crate::module::ModuleFile::is_from_git)
         && let Some(git) = commit
     {
         add("org.cuelang.vcs-type", Some("git".to_owned()));
@@ -473,19 +475,27 @@ fn compare_trees(ours: &Tree, theirs: &Tree, except: &[&str]) -> Result<Option<S
     if hash(ours)? == hash(theirs)? {
         return Ok(None);
     }
-    let names = |tree: &Tree| -> Vec<(String, bool, u64)> {
-        let entries = tree.entries().iter().filter(|entry| !except.contains(&entry.name.as_str()));
-        entries.map(|entry| (entry.name.clone(), entry.executable, entry.size)).collect()
+    let differs = |one: &Tree, entry: &Entry, other: &Tree| -> Result<bool> {
+        let Some(twin) = other.get(&entry.name) else { return Ok(true) };
+        if (twin.executable, twin.size) != (entry.executable, entry.size) {
+            return Ok(true);
+        }
+        let hash = |tree: &Tree, entry: &Entry| -> std::io::Result<Digest> {
+            let mut hasher = Hasher::new(Algorithm::Sha256);
+            std::io::copy(&mut tree.open(entry)?, &mut hasher)?;
+            Ok(hasher.finish())
+        };
+        let reading = || OperationError::io(format!("reading {}", entry.name));
+        Ok(hash(one, entry).map_err(reading())? != hash(other, twin).map_err(reading())?)
     };
-    let (ours, theirs) = (names(ours), names(theirs));
-    let first = ours
-        .iter()
-        .find(|file| !theirs.contains(file))
-        .or_else(|| theirs.iter().find(|file| !ours.contains(file)));
-    Ok(Some(match first {
-        Some((name, ..)) => format!("has other content: `{name}` differs"),
-        None => "has other content".to_owned(),
-    }))
+    for (one, other) in [(ours, theirs), (theirs, ours)] {
+        for entry in one.entries().iter().filter(|entry| !except.contains(&entry.name.as_str())) {
+            if differs(one, entry, other)? {
+                return Ok(Some(format!("has other content: `{}` differs", entry.name.escape_debug())));
+            }
+        }
+    }
+    Ok(Some("has other content".to_owned()))
 }
 
 /// A source that tells how far it was read.
@@ -503,12 +513,13 @@ impl BlobSource for Counted<'_> {
         Box::pin(async move {
             let progress = Arc::clone(&self.progress);
             let bytes = self.source.open().await?;
-            Ok(bytes.inspect(move |piece| {
-                if let Ok(piece) = piece {
-                    progress.advanced(piece.len() as u64);
-                }
-            })
-            .boxed())
+            Ok(bytes
+                .inspect(move |piece| {
+                    if let Ok(piece) = piece {
+                        progress.advanced(piece.len() as u64);
+                    }
+                })
+                .boxed())
         })
     }
 }

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::archive::ModuleKind;
 use crate::artifact::{Content, DependencyLayer};
 use crate::module::{
-    Call, Constraint, CuePath, Host, ModuleFile, ModuleVersion, Scope, Source, TofuAddress, TofuModule, Version,
+    Call, Constraint, CuePath, Host, ModuleFile, ModuleVersion, Scope, Source, TofuAddress, TofuModule,
+    Version,
 };
 
 use super::check::Finding;
@@ -120,13 +121,19 @@ pub async fn cue(routes: &Routes, file: &ModuleFile) -> Result<Resolution> {
 
 /// Whether the versions that an earlier push recorded still satisfy every call, so that the same push again has nothing to change
 /// whatever came out since; else the first call that they do not.
-pub fn still_satisfied(own: &OwnHosts, module: &ModuleName, tofu: &TofuModule, recorded: &[ModuleVersion]) -> Option<Finding> {
+pub fn still_satisfied(
+    own: &OwnHosts,
+    module: &ModuleName,
+    tofu: &TofuModule,
+    recorded: &[ModuleVersion],
+) -> Option<Finding> {
     tofu.calls.iter().find_map(|call| {
         let Source::Registry { address, .. } = &call.source else { return None };
         let host = address.host().cloned().unwrap_or_else(Host::opentofu_default);
         let path = address.cue_path(&host).ok()?;
         let constraint = call.version.as_deref().map_or(Some(Constraint::any()), |text| text.parse().ok())?;
-        let same: Vec<_> = recorded.iter().filter(|known| published::same_module(known.base(), &path)).collect();
+        let same: Vec<_> =
+            recorded.iter().filter(|known| published::same_module(known.base(), &path)).collect();
         let needed = own.contains(&host) && !published::same_module(module.path(), &path);
         let fits = constraint.highest(same.iter().map(|known| known.version())).is_some();
         let message = || format!("the stored version has no `{address}` that satisfies `{constraint}`");
@@ -167,11 +174,16 @@ impl Resolver<'_> {
                 // The folder is in the zip, and its own calls are in the list.
                 Source::Local(_) => {}
                 Source::Remote(source) => {
-                    self.outside.push(finding(call, "source-not-embedded", format!("`{source}` cannot be embedded")));
+                    self.outside.push(finding(
+                        call,
+                        "source-not-embedded",
+                        format!("`{source}` cannot be embedded"),
+                    ));
                 }
                 Source::Registry { address, .. } => {
                     // Boxed, since what is called may call in turn.
-                    Box::pin(self.registry_call(call, address, main_only || call.scope == Scope::TestOnly)).await?;
+                    Box::pin(self.registry_call(call, address, main_only || call.scope == Scope::TestOnly))
+                        .await?;
                 }
             }
         }
@@ -214,7 +226,8 @@ impl Resolver<'_> {
             return self.missing(call, address, reach, &constraint, None);
         };
         let highest = constraint.highest(published.listed()).cloned();
-        let chosen = published.versions.iter().find(|tagged| Some(&tagged.version) == highest.as_ref()).cloned();
+        let chosen =
+            published.versions.iter().find(|tagged| Some(&tagged.version) == highest.as_ref()).cloned();
         let Some(chosen) = chosen else {
             return self.missing(call, address, reach, &constraint, Some(&published));
         };
@@ -327,7 +340,13 @@ impl Resolver<'_> {
         self.add(stored, needed.clone(), main_only).await
     }
 
-    fn insert(&mut self, place: &Place, module: ModuleVersion, archive: Content, main_only: bool) -> Result<()> {
+    fn insert(
+        &mut self,
+        place: &Place,
+        module: ModuleVersion,
+        archive: Content,
+        main_only: bool,
+    ) -> Result<()> {
         match self.found.entry(module) {
             Entry::Vacant(entry) => {
                 let layer = DependencyLayer { module: entry.key().clone(), archive, main_only };
@@ -350,7 +369,9 @@ impl Resolver<'_> {
             }
         }
         if self.found.len() > MAX_DEPENDENCIES {
-            let message = format!("the module needs more than {MAX_DEPENDENCIES} others; no registry takes so many layers");
+            let message = format!(
+                "the module needs more than {MAX_DEPENDENCIES} others; no registry takes so many layers"
+            );
             return Err(OperationError::refused(Finding::general("too-many-dependencies", message)));
         }
         Ok(())
@@ -363,7 +384,9 @@ impl Resolver<'_> {
         // An older version of the module itself may be needed; the one that is being pushed is no dependency of its own.
         let is_self = |layer: &DependencyLayer| {
             Some(layer.module.version()) == self.version
-                && self.module.is_some_and(|module| published::same_module(layer.module.base(), module.path()))
+                && self
+                    .module
+                    .is_some_and(|module| published::same_module(layer.module.base(), module.path()))
         };
         let dependencies = self.found.into_values().filter(|found| !is_self(&found.layer)).collect();
         Ok(Resolution { dependencies, outside: self.outside })

@@ -40,13 +40,19 @@ pub enum RegistryLocation {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegistrySettingError {
     /// Nothing stands there.
-    #[error("the registry is empty; write for example `ghcr.io/acme/modules`, `127.0.0.1:5000` or `dir:./store`")]
+    #[error(
+        "the registry is empty; write for example `ghcr.io/acme/modules`, `127.0.0.1:5000` or `dir:./store`"
+    )]
     Empty,
     /// A URL.
-    #[error("`{0}` is a URL; write the registry without the scheme, and `+insecure` behind it for plain http")]
+    #[error(
+        "`{0}` is a URL; write the registry without the scheme, and `+insecure` behind it for plain http"
+    )]
     Url(String),
     /// Not a host, or not a repository prefix.
-    #[error("`{0}` is not a registry: expected `host[:port][/prefix]`, `dir:PATH` or `prefix=host[/prefix]`, joined by commas")]
+    #[error(
+        "`{0}` is not a registry: expected `host[:port][/prefix]`, `dir:PATH` or `prefix=host[/prefix]`, joined by commas"
+    )]
     Malformed(String),
     /// `dir:` without a path.
     #[error("`dir:` needs a path behind it")]
@@ -192,7 +198,9 @@ pub struct RepositoryTemplate(String);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RepositoryTemplateError {
     /// Two addresses would share a repository.
-    #[error("the template `{template}` has no `{{{missing}}}`, so different modules would share a repository")]
+    #[error(
+        "the template `{template}` has no `{{{missing}}}`, so different modules would share a repository"
+    )]
     Missing {
         /// The template.
         template: String,
@@ -386,7 +394,9 @@ pub struct Routes {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RouteError {
     /// No prefix fits and there is no catch-all.
-    #[error("no registry is set for `{0}`; add one for its path to `--registry`, or one without a prefix for all the rest")]
+    #[error(
+        "no registry is set for `{0}`; add one for its path to `--registry`, or one without a prefix for all the rest"
+    )]
     NoRegistry(String),
     /// The path gives no repository name.
     #[error(transparent)]
@@ -407,7 +417,11 @@ impl Routes {
     /// The registries in words.
     pub fn describe(&self) -> String {
         let names = self.routes.iter().map(|(prefix, target)| {
-            let place = if target.prefix.is_empty() { target.name.clone() } else { format!("{}/{}", target.name, target.prefix) };
+            let place = if target.prefix.is_empty() {
+                target.name.clone()
+            } else {
+                format!("{}/{}", target.name, target.prefix)
+            };
             prefix.as_ref().map_or(place.clone(), |prefix| format!("{place} ({prefix})"))
         });
         names.collect::<Vec<_>>().join(", ")
@@ -460,8 +474,14 @@ mod tests {
 
     #[test]
     fn every_form_of_a_registry_is_read() {
-        assert_eq!(setting("ghcr.io/acme/modules").unwrap(), [(None, remote("ghcr.io", "acme/modules", None))]);
-        assert_eq!(setting("127.0.0.1:5000+insecure").unwrap(), [(None, remote("127.0.0.1:5000", "", Some(true)))]);
+        assert_eq!(
+            setting("ghcr.io/acme/modules").unwrap(),
+            [(None, remote("ghcr.io", "acme/modules", None))]
+        );
+        assert_eq!(
+            setting("127.0.0.1:5000+insecure").unwrap(),
+            [(None, remote("127.0.0.1:5000", "", Some(true)))]
+        );
         assert_eq!(setting("[::1]:5000").unwrap(), [(None, remote("[::1]:5000", "", None))]);
         assert_eq!(setting("dir:./a=b").unwrap(), [(None, RegistryLocation::Directory("./a=b".into()))]);
         assert_eq!(
@@ -483,8 +503,21 @@ mod tests {
         assert!(matches!(setting("ghcr.io,docker.io"), Err(E::Duplicate(_))));
         assert!(matches!(setting("s3:bucket"), Err(E::UnknownKind(_))));
         for text in [
-            "user@host", "host/UPPER", "host/a/../b", "host:0", "host:99999", "host?x", "ho st", "a b=host", "host+odd", "[::1", "[x]:1",
-            "-a.com", "host/", "/x", "host:",
+            "user@host",
+            "host/UPPER",
+            "host/a/../b",
+            "host:0",
+            "host:99999",
+            "host?x",
+            "ho st",
+            "a b=host",
+            "host+odd",
+            "[::1",
+            "[x]:1",
+            "-a.com",
+            "host/",
+            "/x",
+            "host:",
         ] {
             assert!(setting(text).is_err(), "{text}");
         }
@@ -508,7 +541,10 @@ mod tests {
             let template: RepositoryTemplate = template.parse().unwrap();
             template.repositories(&path).unwrap().iter().map(ToString::to_string).collect()
         };
-        assert_eq!(names("{namespace}/{name}/{system}"), ["acme/vpc/aws", "modules.acme.example/acme/vpc/aws"]);
+        assert_eq!(
+            names("{namespace}/{name}/{system}"),
+            ["acme/vpc/aws", "modules.acme.example/acme/vpc/aws"]
+        );
         assert_eq!(names("m/{host}/{namespace}/{name}/{system}"), ["m/modules.acme.example/acme/vpc/aws"]);
     }
 }

@@ -59,7 +59,11 @@ fn one_copied_tag_keeps_its_digest_and_installs_from_where_it_was_copied_to() {
         assert_eq!(copied["layers"][2]["digest"], original["layers"][0]["digest"]);
         let annotation = &copied["layers"][2]["annotations"]["works.cue.module"];
         assert_eq!(*annotation, json!("modules.internal/acme/label/null@v1.0.0"));
-        let blob = format!("{}/acme/stack/null@{}", target.address, copied["layers"][2]["digest"].as_str().unwrap_or_default());
+        let blob = format!(
+            "{}/acme/stack/null@{}",
+            target.address,
+            copied["layers"][2]["digest"].as_str().unwrap_or_default()
+        );
         run(isolated(&crane, home).args(["blob", "--insecure", &blob])).success();
 
         let serve = ocimod.serve(["--registry", &target.address]);

@@ -49,7 +49,12 @@ fn cue_evaluates_modules_that_were_pushed_without_dependencies_or_with_separate_
         ocimod.push(&prefixed, &example("cue-label"), "acme.example/label@v1.0.0", &[]);
         ocimod.push(&prefixed, &example("cue-stack"), "acme.example/stack@v1.0.0", &["--deps", form]);
         let user = user_of_stack(&ocimod);
-        let ids = run(cue(&program, &ocimod, "cue", &prefixed, &user).args(["export", "-e", "shop.labels.api.id", "."]));
+        let ids = run(cue(&program, &ocimod, "cue", &prefixed, &user).args([
+            "export",
+            "-e",
+            "shop.labels.api.id",
+            ".",
+        ]));
         assert_eq!(ids.success().json(), json!("acme-test-shop-api"), "{form}");
         run(cue(&program, &ocimod, "cue", &prefixed, &user).args(["mod", "tidy", "--check"])).success();
         unlock(&ocimod);
@@ -63,7 +68,8 @@ fn what_cue_publishes_into_our_registry_is_inspected_and_pulled() {
     let store = format!("dir:{}", ocimod.folder("store").display());
     let serve = ocimod.serve(["--registry", &store]);
     for name in ["cue-label", "cue-stack"] {
-        let publish = run(cue(&program, &ocimod, "publish", &serve.address, &example(name)).args(["mod", "publish", "v1.0.0"]));
+        let publish = run(cue(&program, &ocimod, "publish", &serve.address, &example(name))
+            .args(["mod", "publish", "v1.0.0"]));
         publish.success();
     }
     unlock(&ocimod);
@@ -78,7 +84,8 @@ fn what_cue_publishes_into_our_registry_is_inspected_and_pulled() {
         let folder = pulled.display().to_string();
         ocimod.run(["pull", "--registry", registry, "acme.example/stack@v1", "-o", &folder]).success();
         for file in ["stack.cue", "cue.mod/module.cue"] {
-            let (ours, theirs) = (std::fs::read(pulled.join(file)), std::fs::read(example("cue-stack").join(file)));
+            let (ours, theirs) =
+                (std::fs::read(pulled.join(file)), std::fs::read(example("cue-stack").join(file)));
             assert_eq!(ours.expect("it was pulled"), theirs.expect("it is an example"), "{file}");
         }
     }

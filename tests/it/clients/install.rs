@@ -39,7 +39,8 @@ fn a_module_is_installed_by_constraint_by_subfolder_and_with_what_it_calls() {
         let subfolder = root("modules.internal/acme/label/null//modules/suffix", "~> 1.0", inputs, "value");
         assert_eq!(root_in("subfolder", subfolder).apply("it").as_str().map(str::len), Some(8), "{name}");
 
-        let exact = root_in("pre-release", root("modules.internal/acme/label/null", "1.3.0-rc.1", LABEL, "id"));
+        let exact =
+            root_in("pre-release", root("modules.internal/acme/label/null", "1.3.0-rc.1", LABEL, "id"));
         assert_eq!(exact.apply("it"), json!("acme-test-shop"), "{name}");
 
         let inputs = format!("{LABEL}  components = [\"api\", \"worker\"]\n");

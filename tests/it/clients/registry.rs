@@ -49,7 +49,11 @@ fn skopeo_copies_in_and_out() {
     say(&skopeo, home, &[&copy[..], &[&ours, &layout]].concat());
     let back = format!("docker://{}/from/skopeo:v1.0.0", serve.address);
     say(&skopeo, home, &[&copy[..], &[&layout, &back]].concat());
-    let listed = say(&skopeo, home, &["list-tags", "--tls-verify=false", &format!("docker://{}/from/skopeo", serve.address)]);
+    let listed = say(
+        &skopeo,
+        home,
+        &["list-tags", "--tls-verify=false", &format!("docker://{}/from/skopeo", serve.address)],
+    );
     assert!(listed.contains("v1.0.0"), "{listed}");
     let crane = clients::find("crane");
     if let Some(crane) = crane {
@@ -67,11 +71,24 @@ fn oras_pushes_attaches_discovers_and_pulls() {
     write(&folder, &[("note.txt", "a note\n"), ("signature.txt", "a signature\n")]);
     let repository = format!("{}/acme/notes", serve.address);
     let reference = format!("{repository}:v1.0.0");
-    let say_here = |arguments: &[&str]| {
-        run(isolated(&oras, home).current_dir(&folder).args(arguments)).success().stdout
-    };
-    say_here(&["push", "--plain-http", "--artifact-type", "application/vnd.acme.note", &reference, "note.txt:text/plain"]);
-    say_here(&["attach", "--plain-http", "--artifact-type", "application/vnd.acme.signature", &reference, "signature.txt:text/plain"]);
+    let say_here =
+        |arguments: &[&str]| run(isolated(&oras, home).current_dir(&folder).args(arguments)).success().stdout;
+    say_here(&[
+        "push",
+        "--plain-http",
+        "--artifact-type",
+        "application/vnd.acme.note",
+        &reference,
+        "note.txt:text/plain",
+    ]);
+    say_here(&[
+        "attach",
+        "--plain-http",
+        "--artifact-type",
+        "application/vnd.acme.signature",
+        &reference,
+        "signature.txt:text/plain",
+    ]);
     let discovered = say_here(&["discover", "--plain-http", "--format", "json", &reference]);
     assert!(discovered.contains("application/vnd.acme.signature"), "{discovered}");
     let out = ocimod.folder("oras-out");

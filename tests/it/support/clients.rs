@@ -23,7 +23,10 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
     if found.is_none() {
         // `terraform` is under a licence that package registries do not carry it by: it is used where it is found.
         let required = std::env::var_os("OCIMOD_TEST_CLIENTS").is_some_and(|value| value == "required");
-        assert!(!required || name == "terraform", "`{name}` is required and not there; run tests/clients/install");
+        assert!(
+            !required || name == "terraform",
+            "`{name}` is required and not there; run tests/clients/install"
+        );
         eprintln!("skipped: `{name}` is not there; tests/clients/install installs it");
     }
     found

@@ -36,7 +36,8 @@ impl DockerRegistry {
         let program = clients::find("docker-registry")?;
         let folder = tempfile::tempdir().expect("a temporary folder");
         let config = folder.path().join("config.yml");
-        std::fs::write(&config, configuration(&folder.path().join("data"), http)).expect("the folder is ours");
+        std::fs::write(&config, configuration(&folder.path().join("data"), http))
+            .expect("the folder is ours");
         let mut server = Server::start(isolated(&program, folder.path()).arg("serve").arg(&config));
         let address = server.wait_for(|line| {
             let (_, rest) = line.split_once("listening on ")?;

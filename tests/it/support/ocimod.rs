@@ -39,18 +39,34 @@ impl Ocimod {
 
     /// Pushes a folder and answers the JSON.
     #[track_caller]
-    pub(crate) fn push(&self, registry: &str, folder: &Path, address: &str, more: &[&str]) -> serde_json::Value {
+    pub(crate) fn push(
+        &self,
+        registry: &str,
+        folder: &Path,
+        address: &str,
+        more: &[&str],
+    ) -> serde_json::Value {
         let mut command = self.command();
-        command.args(["push", "--format", "json", "--registry", registry]).args(more).arg(folder).arg(address);
+        command
+            .args(["push", "--format", "json", "--registry", registry])
+            .args(more)
+            .arg(folder)
+            .arg(address);
         run(&mut command).success().json()
     }
 
     /// Starts `ocimod serve` on a free port.
     #[track_caller]
     pub(crate) fn serve<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Serve {
-        let address_file = self.home.path().join(format!("address-{}", self.home.path().read_dir().map_or(0, Iterator::count)));
+        let address_file = self
+            .home
+            .path()
+            .join(format!("address-{}", self.home.path().read_dir().map_or(0, Iterator::count)));
         let mut command = self.command();
-        command.args(["serve", "--listen", "127.0.0.1:0", "--print-address"]).arg(&address_file).args(arguments);
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--print-address"])
+            .arg(&address_file)
+            .args(arguments);
         let server = Server::start(&mut command);
         let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
         let mut serve = Serve { address: String::new(), server };
