@@ -75,12 +75,11 @@ impl Context {
         let address = parse_address(address)?;
         let constraint = version.map(parse_constraint).transpose()?;
         let choice = self.registry.choose(self)?;
-        let stored = match &address.address {
-            Address::Oci(place) => self.connection(&choice)?.load(place).await,
-            _ => {
-                let routes = self.routes(&choice).await?;
-                published::select(&routes, &address, constraint.as_ref()).await
-            }
+        let stored = if let Address::Oci(place) = &address.address {
+            self.connection(&choice)?.load(place).await
+        } else {
+            let routes = self.routes(&choice).await?;
+            published::select(&routes, &address, constraint.as_ref()).await
         };
         let stored = stored.map_err(|error| choice.explain(error.into()))?;
         Ok((address.address, stored))

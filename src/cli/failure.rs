@@ -261,8 +261,10 @@ impl Classify for OperationError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Registry { source, .. } => source.kind(),
-            Self::Setting(_) | Self::Template(_) | Self::Usage { .. } => ErrorKind::Usage,
-            Self::Route(RouteError::NoRegistry(_)) => ErrorKind::Usage,
+            Self::Setting(_)
+            | Self::Template(_)
+            | Self::Usage { .. }
+            | Self::Route(RouteError::NoRegistry(_)) => ErrorKind::Usage,
             Self::NoModule { .. } | Self::NoVersion { .. } | Self::NotAModule { .. } => ErrorKind::NotFound,
             Self::Exists { .. } | Self::OtherForm { .. } => ErrorKind::Immutable,
             Self::OtherModule { .. }

@@ -84,7 +84,7 @@ impl Serve {
             Failure::new(ErrorKind::Failed, format!("a temporary folder cannot be made: {error}"))
         })?;
         let choice = match &temporary {
-            Some(folder) => self.temporary_choice(context, folder.path())?,
+            Some(folder) => Self::temporary_choice(context, folder.path())?,
             None => context.registry.choose(context)?,
         };
         let routes = context.routes(&choice).await?;
@@ -102,7 +102,7 @@ impl Serve {
                 .ok()
                 .and_then(|setting| setting.single_directory().map(Path::to_owned)),
         };
-        context.printer.note(&self.lines_to_paste(address, host.as_ref(), &routes, embedded.is_some()));
+        context.printer.note(&lines_to_paste(address, host.as_ref(), &routes, embedded.is_some()));
         let options = ServerOptions {
             routes,
             host,
@@ -121,7 +121,7 @@ impl Serve {
     }
 
     /// The store of `--temporary`; a registry that was named on the command line would never be used.
-    fn temporary_choice(&self, context: &Context, folder: &Path) -> Result<RegistryChoice, Failure> {
+    fn temporary_choice(context: &Context, folder: &Path) -> Result<RegistryChoice, Failure> {
         if matches!(context.settings.origin("registry"), Origin::Flag) {
             return Err(Failure::usage(
                 "`--temporary` is a registry of its own, so `--registry` cannot go with it",
@@ -180,31 +180,25 @@ impl Serve {
             }
         })
     }
+}
 
-    /// What a user of this server pastes into the client's configuration.
-    fn lines_to_paste(
-        &self,
-        address: SocketAddr,
-        host: Option<&Host>,
-        routes: &Routes,
-        embedded: bool,
-    ) -> String {
-        let host = host.map_or(Host::INTERNAL, Host::as_str);
-        let mut text = String::new();
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "serving modules on http://{address} from {}", routes.describe());
-        let _ = writeln!(text, "\nin ~/.tofurc or ~/.terraformrc:\n");
-        let _ = writeln!(text, "  host \"{host}\" {{");
-        let _ = writeln!(text, "    services = {{ \"modules.v1\" = \"http://{address}/v1/modules/\" }}");
-        let _ = writeln!(text, "  }}\n\nin a configuration:\n");
-        let _ = writeln!(text, "  module \"vpc\" {{");
-        let _ = writeln!(text, "    source  = \"{host}/NAMESPACE/NAME/SYSTEM\"");
-        let _ = write!(text, "    version = \"~> 1.0\"\n  }}");
-        if embedded {
-            let _ = write!(text, "\n\nfor OCI clients:\n\n  crane catalog --insecure {address}");
-        }
-        text
+/// What a user of this server pastes into the client's configuration.
+fn lines_to_paste(address: SocketAddr, host: Option<&Host>, routes: &Routes, embedded: bool) -> String {
+    let host = host.map_or(Host::INTERNAL, Host::as_str);
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "serving modules on http://{address} from {}", routes.describe());
+    let _ = writeln!(text, "\nin ~/.tofurc or ~/.terraformrc:\n");
+    let _ = writeln!(text, "  host \"{host}\" {{");
+    let _ = writeln!(text, "    services = {{ \"modules.v1\" = \"http://{address}/v1/modules/\" }}");
+    let _ = writeln!(text, "  }}\n\nin a configuration:\n");
+    let _ = writeln!(text, "  module \"vpc\" {{");
+    let _ = writeln!(text, "    source  = \"{host}/NAMESPACE/NAME/SYSTEM\"");
+    let _ = write!(text, "    version = \"~> 1.0\"\n  }}");
+    if embedded {
+        let _ = write!(text, "\n\nfor OCI clients:\n\n  crane catalog --insecure {address}");
     }
+    text
 }
 
 /// Puts the address into a file that readers find whole or not at all.

@@ -74,16 +74,22 @@ async fn run<'a>(folder: &Path, arguments: impl IntoIterator<Item = &'a str>) ->
     output.status.success().then_some(output.stdout)
 }
 
-/// The versions that the tags at the commit say for the module `name`: `v1.2.0`, and in a repository of many modules
-/// `name/v1.2.0` or `name-v1.2.0`, which go before.
-pub fn tagged_versions(tags: &[String], name: &str) -> Vec<Version> {
+/// The versions that the tags at the commit say for a module of these names: `v1.2.0`, and in a repository of many modules
+/// `name/v1.2.0` or `name-v1.2.0`, which go before. Ascending, none twice.
+pub fn tagged_versions(tags: &[String], names: &[&str]) -> Vec<Version> {
     let of = |prefix: &str| -> Vec<Version> {
         let bare = tags.iter().filter_map(|tag| tag.strip_prefix(prefix));
         // A tag without `v` could be anything (`2024.1.0`), so it is not taken for a version.
         bare.filter(|tag| tag.starts_with('v')).filter_map(|tag| Version::parse(tag).ok()).collect()
     };
-    let own = [of(&format!("{name}/")), of(&format!("{name}-"))].concat();
-    if own.is_empty() { of("") } else { own }
+    let own = names.iter().flat_map(|name| [of(&format!("{name}/")), of(&format!("{name}-"))].concat());
+    let mut versions: Vec<Version> = own.collect();
+    if versions.is_empty() {
+        versions = of("");
+    }
+    versions.sort();
+    versions.dedup();
+    versions
 }
 
 /// The URL of a remote as it may be shown to strangers; `None` for what is no URL of a server.
@@ -130,7 +136,7 @@ mod tests {
     fn a_tag_with_the_modules_name_goes_before() {
         let tags = |tags: &[&str]| tags.iter().map(|tag| (*tag).to_owned()).collect::<Vec<_>>();
         let found = |all: &[&str], name| {
-            tagged_versions(&tags(all), name).iter().map(ToString::to_string).collect::<Vec<_>>()
+            tagged_versions(&tags(all), &[name]).iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         assert_eq!(found(&["v1.2.0"], "vpc"), ["1.2.0"]);
         assert_eq!(found(&["v9.0.0", "vpc/v1.2.0"], "vpc"), ["1.2.0"]);

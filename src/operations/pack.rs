@@ -59,12 +59,12 @@ pub async fn pack(routes: &Routes, request: &PackRequest) -> Result<Packed> {
     let files = assembled.tree.entries().iter().map(|entry| entry.name.clone()).collect();
     let (digest, size) = (assembled.artifact.archive.digest.clone(), assembled.artifact.archive.size);
     let output = request.output.clone();
-    super::blocking(move || place(assembled, &output)).await?;
+    super::blocking(move || place(&assembled, &output)).await?;
     Ok(Packed { address: named.module.to_string(), version, digest, size, files })
 }
 
 /// Puts the finished zip where it belongs: whole or not at all.
-fn place(assembled: push::Assembled, output: &Path) -> Result<()> {
+fn place(assembled: &push::Assembled, output: &Path) -> Result<()> {
     let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let writing = || OperationError::io(format!("writing {}", output.display()));
     let mut beside = tempfile::Builder::new().tempfile_in(folder).map_err(writing())?;

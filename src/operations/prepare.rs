@@ -268,7 +268,7 @@ impl Prepared {
             && self
                 .module_file
                 .as_ref()
-                .is_none_or(|file| file.custom_ocimod().is_some_and(|ocimod| ocimod.is_generated()))
+                .is_none_or(|file| file.custom_ocimod().is_some_and(crate::module::Ocimod::is_generated))
     }
 
     /// The name and version of the module: as the caller says, else as the module file, the folder and git say.
@@ -302,7 +302,7 @@ impl Prepared {
         if let (Some(stated), false) = (file_path, self.is_module_file_ours())
             && stated != module.path()
         {
-            return Err(self.other_path(stated, &module));
+            return Err(Self::other_path(stated, &module));
         }
         Ok(Named { module, host, version: None })
     }
@@ -333,7 +333,7 @@ impl Prepared {
         Ok(Named { module, host, version: None })
     }
 
-    fn other_path(&self, stated: &CuePath, module: &ModuleName) -> OperationError {
+    fn other_path(stated: &CuePath, module: &ModuleName) -> OperationError {
         OperationError::refused(Finding {
             file: Some(MODULE_FILE.to_owned()),
             line: None,
@@ -441,13 +441,9 @@ impl Prepared {
 
     fn version_from_git(&self, module: &ModuleName) -> Result<Option<Version>> {
         let Some(git) = &self.git else { return Ok(None) };
+        // The last part of an OpenTofu module's path is its system, of a CUE module's its name.
         let name = module.path().as_str().rsplit('/').nth(usize::from(self.kind == ModuleKind::OpenTofu));
-        let mut found = git::tagged_versions(&git.tags, &self.folder_name);
-        if found.is_empty() || !git.tags.iter().any(|tag| tag.starts_with(&self.folder_name)) {
-            found = git::tagged_versions(&git.tags, name.unwrap_or_default());
-        }
-        found.sort();
-        found.dedup();
+        let found = git::tagged_versions(&git.tags, &[&self.folder_name, name.unwrap_or_default()]);
         match &found[..] {
             [] => Ok(None),
             [version] => Ok(Some(version.clone())),

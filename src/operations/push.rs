@@ -14,7 +14,7 @@ use tempfile::NamedTempFile;
 use crate::archive::{self, Entry, ModuleKind, Tree};
 use crate::artifact::{self, Content, DependencyLayer, ModuleArtifact, ModuleFileLayer, media_types};
 use crate::module::{ModuleVersion, Version};
-use crate::oci::{Algorithm, Annotations, Digest, Hasher, IMAGE_MANIFEST, Reference, Tag};
+use crate::oci::{Algorithm, Annotations, Digest, Hasher, IMAGE_MANIFEST, Manifest, Reference, Tag};
 use crate::registry::{
     BlobSource, ByteStream, BytesSource, Condition, FileSource, NewManifest, RegistryError, RegistrySource,
 };
@@ -164,6 +164,7 @@ impl Push<'_> {
         {
             return Err(OperationError::OtherForm { reference: stored.name(), stored: stored.form.name() });
         }
+        let bytes_sent = self.complete(&stored).await?;
         Ok(Pushed {
             address: self.named.module.to_string(),
             version: stored.version.clone(),
@@ -172,9 +173,30 @@ impl Push<'_> {
             digest: Some(stored.digest.clone()),
             created: false,
             dependencies: stored.artifact.dependencies.clone(),
-            bytes_sent: 0,
+            bytes_sent,
             files: self.prepared.tree.entries().iter().map(|entry| entry.name.clone()).collect(),
         })
+    }
+
+    /// Sets the version's tag where an earlier push was cut off between the bundle's tag and that one. Where the bundle alone was
+    /// copied, its subject is not there, and the bundle is the version.
+    async fn complete(&self, stored: &StoredModule) -> Result<u64> {
+        let Reference::Tag(tag) = &stored.reference else { return Ok(0) };
+        let subject =
+            Manifest::parse(IMAGE_MANIFEST, &stored.manifest).ok().and_then(|manifest| manifest.subject);
+        let Some(subject) = subject.filter(|_| stored.form == DependencyForm::Separate) else { return Ok(0) };
+        let registry = self.place.registry();
+        let subject = registry.manifest(&self.place.repository, &Reference::Digest(subject.digest)).await;
+        match subject {
+            Ok(subject) if !self.request.dry_run => {
+                let size = subject.bytes.len() as u64;
+                self.put_manifest(subject.bytes, vec![tag.clone()]).await?;
+                Ok(size)
+            }
+            Ok(_) => Ok(0),
+            Err(error) if error.is_not_found() => Ok(0),
+            Err(error) => Err(OperationError::registry(self.place.name())(error)),
+        }
     }
 
     /// The version is new: packs it, sends what is missing, and tags it.
@@ -183,6 +205,12 @@ impl Push<'_> {
         let form = self.form(published).await?;
         let layers: Vec<DependencyLayer> =
             resolution.dependencies.iter().map(|found| found.layer.clone()).collect();
+        if self.prepared.kind == ModuleKind::Cue && form == DependencyForm::Inline && !layers.is_empty() {
+            self.progress.warn(
+                "the `cue` of today refuses a manifest with dependency layers; for its users push with `--deps separate`, which keeps \
+                 them beside the module, or with `--deps none`",
+            );
+        }
         // Without a version there is no major version and so no module file; what a dry run then packs is the rest.
         let assembled = match &self.named.version {
             Some(version) => Some(self.assemble(version, &layers).await?),

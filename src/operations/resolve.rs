@@ -223,13 +223,15 @@ impl Resolver<'_> {
             }
         };
         let Some(published) = self.published(address, path).await? else {
-            return self.missing(call, address, reach, &constraint, None);
+            self.missing(call, address, reach, &constraint, None);
+            return Ok(());
         };
         let highest = constraint.highest(published.listed()).cloned();
         let chosen =
             published.versions.iter().find(|tagged| Some(&tagged.version) == highest.as_ref()).cloned();
         let Some(chosen) = chosen else {
-            return self.missing(call, address, reach, &constraint, Some(&published));
+            self.missing(call, address, reach, &constraint, Some(&published));
+            return Ok(());
         };
         let stored = published.load(&chosen).await?;
         self.add(stored, ModuleVersion::new(published.module.path().clone(), chosen.version), main_only).await
@@ -266,17 +268,17 @@ impl Resolver<'_> {
         reach: Reach,
         constraint: &Constraint,
         published: Option<&Published>,
-    ) -> Result<()> {
+    ) {
         // A module may call what calls it: while its first version is pushed, that version is not there yet.
         let path = address.cue_path(&Host::opentofu_default());
         let is_self = self.module.is_some_and(|module| path.is_ok_and(|path| path == *module.path()));
         if is_self && self.version.is_some_and(|version| constraint.matches(version)) {
-            return Ok(());
+            return;
         }
         if reach == Reach::Default {
             let message = format!("`{address}` is not in the registry, so it is not embedded");
             self.outside.push(finding(call, "source-not-embedded", message));
-            return Ok(());
+            return;
         }
         let message = match published {
             Some(published) => OperationError::NoVersion {
@@ -288,7 +290,6 @@ impl Resolver<'_> {
             None => format!("module `{address}` is not in the registry; push it first"),
         };
         self.findings.push(finding(call, "dependency-missing", message));
-        Ok(())
     }
 
     /// Takes a version in, with what it brings along.

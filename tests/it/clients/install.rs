@@ -70,7 +70,7 @@ fn what_is_not_there_is_said_cleanly() {
         let unknown = init("unknown", "modules.internal/acme/nothing/null", "~> 1.0");
         assert!(unknown.contains("Module not found"), "{name}: {unknown}");
         let unsatisfied = init("unsatisfied", "modules.internal/acme/label/null", "~> 2.0");
-        assert!(unsatisfied.contains("no available version matching"), "{name}: {unsatisfied}");
+        assert!(unsatisfied.contains("no available version of module"), "{name}: {unsatisfied}");
     }
 }
 

@@ -12,7 +12,7 @@ use super::tls::Certificate;
 pub(crate) struct DockerRegistry {
     /// `127.0.0.1:PORT`.
     pub(crate) address: String,
-    pub(crate) folder: TempDir,
+    _folder: TempDir,
     _server: Server,
 }
 
@@ -44,7 +44,7 @@ impl DockerRegistry {
             let address = rest.split(['"', ',', ' ']).next()?;
             address.starts_with("127.0.0.1:").then(|| address.to_owned())
         });
-        Some(Self { address, folder, _server: server })
+        Some(Self { address, _folder: folder, _server: server })
     }
 }
 

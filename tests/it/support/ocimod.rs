@@ -68,10 +68,11 @@ impl Ocimod {
             .arg(&address_file)
             .args(arguments);
         let server = Server::start(&mut command);
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let end = std::time::Instant::now() + std::time::Duration::from_mins(1);
         let mut serve = Serve { address: String::new(), server };
         while serve.address.is_empty() {
-            serve.address = std::fs::read_to_string(&address_file).unwrap_or_default().trim().to_owned();
+            let written = std::fs::read_to_string(&address_file).unwrap_or_default();
+            written.trim().clone_into(&mut serve.address);
             assert!(std::time::Instant::now() < end, "ocimod serve did not start:\n{}", serve.server.log());
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
