@@ -81,7 +81,9 @@ pub enum ArtifactError {
     #[error("the manifest has {0} layers of type `archive/zip`; a module has exactly one")]
     ArchiveLayers(usize),
     /// The annotation of a dependency layer cannot be read.
-    #[error("the layer `{digest}` says in `works.cue.module` that it is `{text}`, which is not `path@version`")]
+    #[error(
+        "the layer `{digest}` says in `works.cue.module` that it is `{text}`, which is not `path@version`"
+    )]
     Dependency {
         /// The layer.
         digest: Digest,
@@ -236,9 +238,9 @@ fn describe(manifest: &Manifest) -> String {
         };
     }
     match manifest.referrer_type() {
-        Some("application/vnd.oci.image.config.v1+json" | "application/vnd.docker.container.image.v1+json") => {
-            "a container image".to_owned()
-        }
+        Some(
+            "application/vnd.oci.image.config.v1+json" | "application/vnd.docker.container.image.v1+json",
+        ) => "a container image".to_owned(),
         Some(kind) => format!("an artifact of type `{}`", shorten(kind)),
         None => "an artifact of no known type".to_owned(),
     }
@@ -290,7 +292,8 @@ mod tests {
 
     #[test]
     fn the_manifest_of_an_opentofu_module_is_what_tofu_and_cue_check() {
-        let manifest: serde_json::Value = serde_json::from_slice(&module(ModuleKind::OpenTofu).to_manifest()).unwrap();
+        let manifest: serde_json::Value =
+            serde_json::from_slice(&module(ModuleKind::OpenTofu).to_manifest()).unwrap();
         assert_eq!(manifest["mediaType"], IMAGE_MANIFEST);
         assert_eq!(manifest["artifactType"], "application/vnd.opentofu.modulepkg");
         assert_eq!(manifest["config"]["mediaType"], "application/vnd.cue.module.v1+json");
@@ -306,7 +309,8 @@ mod tests {
 
     #[test]
     fn a_cue_module_has_no_artifact_type_as_cue_writes_it() {
-        let manifest: serde_json::Value = serde_json::from_slice(&module(ModuleKind::Cue).to_manifest()).unwrap();
+        let manifest: serde_json::Value =
+            serde_json::from_slice(&module(ModuleKind::Cue).to_manifest()).unwrap();
         assert!(manifest.get("artifactType").is_none());
         assert_eq!(manifest["layers"][0]["mediaType"], "application/zip");
     }
@@ -339,8 +343,12 @@ mod tests {
         );
         let error = ModuleArtifact::read(&parse(image.as_bytes())).unwrap_err();
         assert_eq!(error.to_string(), "this is a container image, not a module");
-        let index = Manifest::parse(crate::oci::IMAGE_INDEX, br#"{"schemaVersion":2,"manifests":[]}"#).unwrap();
-        assert_eq!(ModuleArtifact::read(&index).unwrap_err().to_string(), "this is an image index, not a module");
+        let index =
+            Manifest::parse(crate::oci::IMAGE_INDEX, br#"{"schemaVersion":2,"manifests":[]}"#).unwrap();
+        assert_eq!(
+            ModuleArtifact::read(&index).unwrap_err().to_string(),
+            "this is an image index, not a module"
+        );
     }
 
     #[test]

@@ -18,10 +18,14 @@ const BUNDLE: &str = "bundle.";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TagError {
     /// Longer than the 128 characters of a tag.
-    #[error("version `{0}` is too long for a tag, which has at most 128 characters; shorten its pre-release or build part")]
+    #[error(
+        "version `{0}` is too long for a tag, which has at most 128 characters; shorten its pre-release or build part"
+    )]
     TooLong(String),
     /// Build metadata where the module's kind has none.
-    #[error("version `{0}` has build metadata, which CUE modules cannot have; leave out the part from `+` on")]
+    #[error(
+        "version `{0}` has build metadata, which CUE modules cannot have; leave out the part from `+` on"
+    )]
     BuildMetadata(String),
 }
 
@@ -32,7 +36,11 @@ pub fn module_tag(version: &Version) -> Result<Tag, TagError> {
 
 /// The same for a CUE module, which `cue` asks for by exactly this tag.
 pub fn cue_tag(version: &Version) -> Result<Tag, TagError> {
-    if version.build().is_empty() { module_tag(version) } else { Err(TagError::BuildMetadata(version.to_string())) }
+    if version.build().is_empty() {
+        module_tag(version)
+    } else {
+        Err(TagError::BuildMetadata(version.to_string()))
+    }
 }
 
 /// Where the bundle of the version at `tag` is.
@@ -120,12 +128,28 @@ mod tests {
     #[test]
     fn versions_come_ascending_whatever_else_is_tagged() {
         let tags = [
-            "latest", "v1.10.0", "v1.2.0", "v1.2.0-rc.1", "v1", "1.2", "sha256-abc.sig", "v1.2.0_b2", "v1.2.0_b1", "bundle.v1",
-            "yanked.v1.2.0", "v01.2.0",
+            "latest",
+            "v1.10.0",
+            "v1.2.0",
+            "v1.2.0-rc.1",
+            "v1",
+            "1.2",
+            "sha256-abc.sig",
+            "v1.2.0_b2",
+            "v1.2.0_b1",
+            "bundle.v1",
+            "yanked.v1.2.0",
+            "v01.2.0",
         ];
         assert_eq!(
             list(&tags),
-            ["1.2.0-rc.1 v1.2.0-rc.1", "1.2.0 v1.2.0", "1.2.0+b1 v1.2.0_b1", "1.2.0+b2 v1.2.0_b2", "1.10.0 v1.10.0"]
+            [
+                "1.2.0-rc.1 v1.2.0-rc.1",
+                "1.2.0 v1.2.0",
+                "1.2.0+b1 v1.2.0_b1",
+                "1.2.0+b2 v1.2.0_b2",
+                "1.10.0 v1.10.0"
+            ]
         );
     }
 
@@ -157,8 +181,14 @@ mod tests {
     #[test]
     fn only_versions_and_their_bundles_are_immutable() {
         for (tag, immutable) in [
-            ("v1.2.0", true), ("1.2.0", true), ("bundle.v1.2.0", true), ("v1.2.0_b", true), ("latest", false),
-            ("v1", false), ("yanked.v1.2.0", false), ("sha256-ab", false),
+            ("v1.2.0", true),
+            ("1.2.0", true),
+            ("bundle.v1.2.0", true),
+            ("v1.2.0_b", true),
+            ("latest", false),
+            ("v1", false),
+            ("yanked.v1.2.0", false),
+            ("sha256-ab", false),
         ] {
             assert_eq!(is_immutable(&tag.parse().unwrap()), immutable, "{tag}");
         }

@@ -11,7 +11,7 @@ const JSON: &str = "application/json";
 const SERVICES: &str = "{\"modules.v1\":\"/v1/modules/\"}\n";
 
 /// `/.well-known/terraform.json`
-pub fn router() -> Router {
+pub(super) fn router() -> Router {
     Router::new().route("/.well-known/terraform.json", get(services))
 }
 

@@ -11,7 +11,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::http::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION, RANGE,
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION,
+    RANGE,
 };
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use axum::routing::get;
@@ -28,7 +29,7 @@ use crate::operations::routes::{ModuleName, Routes};
 use crate::registry::{Blob, BlobRequest};
 
 /// What the endpoints answer from.
-pub struct Modules {
+pub(super) struct Modules {
     /// Where modules are.
     routes: Routes,
     /// Only the modules of this host; those of every host where there is none.
@@ -44,7 +45,7 @@ type Answer = Result<Response<Body>, ApiError>;
 
 impl Modules {
     /// The modules of these registries.
-    pub fn new(routes: Routes, host: Option<Host>) -> Self {
+    pub(super) fn new(routes: Routes, host: Option<Host>) -> Self {
         Self { routes, host, checked: Mutex::default() }
     }
 
@@ -70,7 +71,9 @@ impl Modules {
         }
         let listing = install::checked_listing(&stored).await?;
         if !stored.is_opentofu(&listing) {
-            return Err(ApiError::not_found(format!("`{name}` holds no `.tf` files, so it is no OpenTofu module")));
+            return Err(ApiError::not_found(format!(
+                "`{name}` holds no `.tf` files, so it is no OpenTofu module"
+            )));
         }
         let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
         if checked.len() >= MAX_CHECKED {
@@ -103,7 +106,7 @@ struct ArchiveQuery {
 }
 
 /// The endpoints below `/v1/modules/`.
-pub fn router(modules: Arc<Modules>) -> Router {
+pub(super) fn router(modules: Arc<Modules>) -> Router {
     Router::new()
         .route("/v1/modules/{namespace}/{name}/{system}/versions", get(versions))
         .route("/v1/modules/{namespace}/{name}/{system}/{version}/download", get(download))
