@@ -128,7 +128,8 @@ impl Layout {
         }
         let folder = self.image_layout(repository);
         let make = || -> io::Result<()> {
-            fs::create_dir_all(folder.join("blobs"))?;
+            fs::create_dir_all(folder.join("blobs").join("sha256"))?;
+            flush_folder(&folder.join("blobs"))?;
             replace(&folder.join("oci-layout"), OCI_LAYOUT)?;
             // Another process may have made a parent and not flushed it yet, so each one is flushed, made here or not.
             folder.ancestors().skip(1).take(repository.components().count() + 1).try_for_each(flush_folder)

@@ -1,1 +1,437 @@
-//! tests
+//! What is particular to a store on disk. What every registry has to do is in the conformance suite.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tempfile::TempDir;
+
+use super::*;
+use crate::oci::{ByteRange, IMAGE_INDEX, IMAGE_MANIFEST};
+use crate::registry::{BytesSource, Condition};
+
+fn open(folder: &TempDir) -> DirectoryRegistry {
+    DirectoryRegistry::open(folder.path(), DirectoryOptions::default()).unwrap()
+}
+
+fn open_immutable(folder: &TempDir) -> DirectoryRegistry {
+    let immutable: ImmutableTags = Arc::new(|tag| tag.as_str().starts_with('v'));
+    let options = DirectoryOptions { immutable: Some(immutable), ..DirectoryOptions::default() };
+    DirectoryRegistry::open(folder.path(), options).unwrap()
+}
+
+fn name(text: &str) -> Repository {
+    text.parse().unwrap()
+}
+
+async fn put(registry: &DirectoryRegistry, repository: &str, text: &str) -> Digest {
+    let digest = Digest::of(text.as_bytes());
+    let source = BytesSource(Bytes::copy_from_slice(text.as_bytes()));
+    registry.put_blob(&name(repository), &digest, &source).await.unwrap();
+    digest
+}
+
+async fn read(registry: &DirectoryRegistry, repository: &str, digest: &Digest) -> Result<Bytes> {
+    (registry as &dyn Registry).small_blob(&name(repository), digest, 1 << 20).await
+}
+
+/// An image manifest whose only layer is `layer`.
+async fn push(registry: &DirectoryRegistry, repository: &str, layer: &str, tags: &[&str]) -> Result<Digest> {
+    let layer = put(registry, repository, layer).await;
+    let config = put(registry, repository, "{}").await;
+    let manifest = serde_json::json!({
+        "schemaVersion": 2, "mediaType": IMAGE_MANIFEST,
+        "config": {"mediaType": "a/b", "digest": config, "size": 2},
+        "layers": [{"mediaType": "a/c", "digest": layer, "size": 1}],
+    });
+    put_json(registry, repository, IMAGE_MANIFEST, &manifest, tags).await
+}
+
+async fn put_json(
+    registry: &DirectoryRegistry,
+    repository: &str,
+    media_type: &str,
+    manifest: &serde_json::Value,
+    tags: &[&str],
+) -> Result<Digest> {
+    let manifest = NewManifest {
+        media_type: media_type.into(),
+        bytes: manifest.to_string().into(),
+        digest: None,
+        tags: tags.iter().map(|tag| tag.parse().unwrap()).collect(),
+        condition: Condition::None,
+    };
+    Ok(registry.put_manifest(&name(repository), &manifest).await?.digest)
+}
+
+async fn tags(registry: &DirectoryRegistry, repository: &str) -> Vec<String> {
+    let page = registry.tags(&name(repository), &PageRequest::default()).await.unwrap();
+    page.items.iter().map(ToString::to_string).collect()
+}
+
+/// Writes over a file that is read-only.
+fn overwrite(path: &Path, text: &str) {
+    let mut permissions = fs::metadata(path).unwrap().permissions();
+    #[allow(clippy::permissions_set_readonly_false)] // a test's own folder
+    permissions.set_readonly(false);
+    fs::set_permissions(path, permissions).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+#[tokio::test]
+async fn what_a_crash_leaves_is_not_visible() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder);
+    let digest = push(&registry, "acme/vpc", "layer", &["v1.0.0"]).await.unwrap();
+    let layout = folder.path().join("repos/acme/vpc/_oci");
+    // Cut off: an upload, a sealed upload, a copy, a list, a manifest that is not yet listed, a repository just begun.
+    let other = r#"{"schemaVersion":2,"manifests":[]}"#;
+    fs::write(folder.path().join("_uploads/0123456789abcdef-x"), "half").unwrap();
+    fs::write(folder.path().join("_uploads/0123456789abcdef-y.part"), "half").unwrap();
+    fs::write(layout.join("_word.part"), "{").unwrap();
+    fs::write(layout.join("blobs/sha256/_word.part"), "half").unwrap();
+    fs::write(layout.join("blobs/sha256").join(Digest::of(other.as_bytes()).hex()), other).unwrap();
+    fs::create_dir_all(folder.path().join("repos/acme/begun/_oci/blobs")).unwrap();
+    let registry = open(&folder);
+    assert_eq!(tags(&registry, "acme/vpc").await, ["v1.0.0"]);
+    let catalog = registry.repositories(&PageRequest::default()).await.unwrap();
+    assert_eq!(catalog.items, [name("acme/vpc")]);
+    let manifest = registry.manifest(&name("acme/vpc"), &digest.into()).await.unwrap();
+    assert_eq!(manifest.media_type, IMAGE_MANIFEST);
+    let unlisted = Digest::of(other.as_bytes()).into();
+    assert!(registry.manifest(&name("acme/vpc"), &unlisted).await.unwrap_err().is_not_found());
+    let begun = registry.tags(&name("acme/begun"), &PageRequest::default()).await;
+    assert!(matches!(begun, Err(RegistryError::RepositoryUnknown(_))));
+}
+
+#[tokio::test]
+async fn a_refused_push_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder);
+    let absent = Digest::of(b"absent");
+    let manifest = serde_json::json!({
+        "schemaVersion": 2, "layers": [], "config": {"mediaType": "a/b", "digest": absent, "size": 6},
+    });
+    let refused = put_json(&registry, "acme/vpc", IMAGE_MANIFEST, &manifest, &["v1"]).await;
+    assert!(matches!(refused, Err(RegistryError::ManifestBlobUnknown(digest)) if digest == absent));
+    let source = BytesSource(Bytes::from_static(b"wrong"));
+    registry.put_blob(&name("acme/vpc"), &absent, &source).await.unwrap_err();
+    for below in ["repos", "_blobs", "_uploads"] {
+        assert_eq!(fs::read_dir(folder.path().join(below)).unwrap().count(), 0, "{below}");
+    }
+}
+
+#[tokio::test]
+async fn two_instances_on_one_folder_see_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (open(&folder), open(&folder));
+    for round in 0..5 {
+        let tag = format!("v{round}");
+        let digest = push(&one, "acme/vpc", &tag, &[&tag]).await.unwrap();
+        let head = other.manifest_head(&name("acme/vpc"), &tag.parse().unwrap()).await.unwrap();
+        assert_eq!(head.digest, digest);
+    }
+    other.delete_tag(&name("acme/vpc"), &"v3".parse().unwrap()).await.unwrap();
+    assert_eq!(tags(&one, "acme/vpc").await, ["v0", "v1", "v2", "v4"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_concurrent_pushes_of_one_version_exactly_one_wins() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..10 {
+        let repository = format!("acme/round{round}");
+        let pushes = (0..6).map(|pusher| {
+            // Each its own instance, as processes have.
+            let (registry, repository) = (open_immutable(&folder), repository.clone());
+            tokio::spawn(
+                async move { push(&registry, &repository, &format!("from {pusher}"), &["v1.0.0"]).await },
+            )
+        });
+        let mut winners = Vec::new();
+        let mut losers = Vec::new();
+        for push in pushes.collect::<Vec<_>>() {
+            match push.await.unwrap() {
+                Ok(digest) => winners.push(digest),
+                Err(RegistryError::TagExists { existing, .. }) => losers.push(existing),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!((winners.len(), losers.len()), (1, 5));
+        assert!(losers.iter().all(|existing| *existing == winners[0]));
+        let registry = open(&folder);
+        let head = registry.manifest_head(&name(&repository), &"v1.0.0".parse().unwrap()).await.unwrap();
+        assert_eq!(head.digest, winners[0]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_pushes_of_different_versions_all_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let pushes = (0..16).map(|number| {
+        let registry = open(&folder);
+        tokio::spawn(async move {
+            push(&registry, "acme/vpc", &format!("layer {number}"), &[&format!("v{number:02}")]).await
+        })
+    });
+    for push in pushes.collect::<Vec<_>>() {
+        push.await.unwrap().unwrap();
+    }
+    assert_eq!(tags(&open(&folder), "acme/vpc").await.len(), 16);
+}
+
+#[tokio::test]
+async fn a_changed_blob_is_never_served_as_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder);
+    let digest = put(&registry, "acme/vpc", "right bytes").await;
+    let path = registry.store.layout.blob(&name("acme/vpc"), &digest);
+    // Long enough for the file system's clock, so that what is read now counts as verified.
+    tokio::time::sleep(Duration::from_millis(3100)).await;
+    assert_eq!(read(&registry, "acme/vpc", &digest).await.unwrap(), "right bytes");
+    let open = registry.store.open_blob(&name("acme/vpc"), &digest).unwrap();
+    assert!(open.is_verified, "remembered");
+    assert_eq!(read(&registry, "acme/vpc", &digest).await.unwrap(), "right bytes");
+    overwrite(&path, "wrong bytes");
+    let changed = read(&registry, "acme/vpc", &digest).await;
+    assert!(matches!(changed, Err(RegistryError::DigestMismatch { .. })));
+    let range = BlobRequest { range: Some(ByteRange::Last(2)), location: false };
+    let piece = registry.blob(&name("acme/vpc"), &digest, range).await;
+    assert!(matches!(piece, Err(RegistryError::DigestMismatch { .. })));
+    overwrite(&path, "short");
+    assert!(read(&registry, "acme/vpc", &digest).await.is_err());
+    // Pushed again, it is whole again, also for those that share it.
+    put(&registry, "acme/vpc", "right bytes").await;
+    assert_eq!(read(&registry, "acme/vpc", &digest).await.unwrap(), "right bytes");
+    assert!(registry.mount(&name("acme/other"), &digest, None).await.unwrap());
+    assert_eq!(read(&registry, "acme/other", &digest).await.unwrap(), "right bytes");
+}
+
+#[tokio::test]
+async fn a_blob_cut_short_while_it_is_sent_ends_in_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder);
+    let digest = put(&registry, "acme/vpc", &"x".repeat(READ_SIZE * 3)).await;
+    let path = registry.store.layout.blob(&name("acme/vpc"), &digest);
+    let open = registry.store.open_blob(&name("acme/vpc"), &digest).unwrap();
+    let open = OpenBlob { is_verified: true, ..open };
+    let stream = registry.read_blob(&digest, open, BlobRequest::default()).await.unwrap();
+    overwrite(&path, "short");
+    let outcome = crate::registry::read_bounded(stream.bytes, u64::MAX).await;
+    assert!(matches!(outcome, Err(RegistryError::SizeMismatch { .. })), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_changed_manifest_is_not_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder);
+    let digest = push(&registry, "acme/vpc", "layer", &["v1"]).await.unwrap();
+    overwrite(&registry.store.layout.blob(&name("acme/vpc"), &digest), "{}");
+    let changed = registry.manifest(&name("acme/vpc"), &"v1".parse().unwrap()).await;
+    assert!(matches!(changed, Err(RegistryError::DigestMismatch { .. })));
+}
+
+#[tokio::test]
+async fn where_links_fail_contents_are_copied() {
+    for kind in [ErrorKind::CrossesDevices, ErrorKind::TooManyLinks, ErrorKind::PermissionDenied] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut registry = open(&folder);
+        Arc::get_mut(&mut registry.store).unwrap().layout.link = match kind {
+            ErrorKind::CrossesDevices => |_, _| Err(ErrorKind::CrossesDevices.into()),
+            ErrorKind::TooManyLinks => |_, _| Err(ErrorKind::TooManyLinks.into()),
+            _ => |_, _| Err(ErrorKind::PermissionDenied.into()),
+        };
+        let manifest = push(&registry, "acme/vpc", "layer", &["v1"]).await.unwrap();
+        let layer = Digest::of(b"layer");
+        assert!(registry.mount(&name("acme/other"), &layer, Some(&name("acme/vpc"))).await.unwrap());
+        for repository in ["acme/vpc", "acme/other"] {
+            assert_eq!(read(&registry, repository, &layer).await.unwrap(), "layer");
+        }
+        assert_eq!(push(&registry, "acme/vpc", "layer", &["v1"]).await.unwrap(), manifest);
+        assert_eq!(fs::read_dir(folder.path().join("_uploads")).unwrap().count(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_an_error_and_nothing_is_visible() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut registry = open(&folder);
+    push(&registry, "acme/vpc", "layer", &["v1"]).await.unwrap();
+    Arc::get_mut(&mut registry.store).unwrap().layout.link = |_, _| Err(ErrorKind::StorageFull.into());
+    let source = BytesSource(Bytes::from_static(b"more"));
+    let full = registry.put_blob(&name("acme/vpc"), &Digest::of(b"more"), &source).await;
+    assert!(matches!(full, Err(RegistryError::Io { .. })));
+    assert!(registry.blob_size(&name("acme/vpc"), &Digest::of(b"more")).await.unwrap_err().is_not_found());
+    assert_eq!(tags(&registry, "acme/vpc").await, ["v1"]);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_content_is_stored_once() {
+    use std::os::unix::fs::MetadataExt;
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder);
+    let digest = put(&registry, "acme/vpc", "layer").await;
+    put(&registry, "acme/other", "layer").await;
+    assert!(registry.mount(&name("acme/third"), &digest, Some(&name("acme/vpc"))).await.unwrap());
+    let metadata = fs::metadata(registry.store.layout.shared_blob(&digest)).unwrap();
+    assert_eq!(metadata.nlink(), 4);
+    assert_eq!(metadata.mode() & 0o222, 0, "read-only");
+}
+
+#[tokio::test]
+async fn an_upload_goes_on_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let repository = name("acme/vpc");
+    let upload = {
+        let registry = open(&folder);
+        let upload = registry.open_upload(&repository, Algorithm::Sha256).await.unwrap();
+        let piece = stream::iter([Ok(Bytes::from_static(b"first ")), Err(io::Error::other("cut"))]).boxed();
+        assert!(registry.append_upload(&repository, &upload, Some(0), piece).await.is_err());
+        upload
+    };
+    let registry = open(&folder);
+    assert_eq!(registry.upload_offset(&repository, &upload).await.unwrap(), 6);
+    let piece = stream::iter([Ok(Bytes::from_static(b"second"))]).boxed();
+    assert_eq!(registry.append_upload(&repository, &upload, Some(6), piece).await.unwrap(), 12);
+    let digest = Digest::of(b"first second");
+    registry.finish_upload(&repository, &upload, &digest).await.unwrap();
+    assert_eq!(read(&registry, "acme/vpc", &digest).await.unwrap(), "first second");
+    assert_eq!(fs::read_dir(folder.path().join("_uploads")).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn one_request_at_a_time_appends_to_an_upload() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder);
+    let repository = name("acme/vpc");
+    let upload = registry.open_upload(&repository, Algorithm::Sha256).await.unwrap();
+    let held = registry.store.hold_upload(&repository, &upload).unwrap();
+    let piece = || stream::iter([Ok(Bytes::from_static(b"abc"))]).boxed();
+    let second = open(&folder).append_upload(&repository, &upload, None, piece()).await;
+    assert!(matches!(second, Err(RegistryError::OutOfOrder { offset: 0 })));
+    let finish = registry.finish_upload(&repository, &upload, &Digest::of(b"")).await;
+    assert!(matches!(finish, Err(RegistryError::OutOfOrder { offset: 0 })));
+    drop(held);
+    assert_eq!(registry.append_upload(&repository, &upload, None, piece()).await.unwrap(), 3);
+}
+
+#[tokio::test]
+async fn uploads_have_a_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = DirectoryOptions { upload_limit: 4, ..DirectoryOptions::default() };
+    let registry = DirectoryRegistry::open(folder.path(), options).unwrap();
+    let repository = name("acme/vpc");
+    let upload = registry.open_upload(&repository, Algorithm::Sha256).await.unwrap();
+    let piece = || stream::iter([Ok(Bytes::from_static(b"abc"))]).boxed();
+    assert_eq!(registry.append_upload(&repository, &upload, None, piece()).await.unwrap(), 3);
+    let over = registry.append_upload(&repository, &upload, None, piece()).await;
+    assert!(matches!(over, Err(RegistryError::TooLarge { limit: 4 })));
+    let source = BytesSource(Bytes::from_static(b"abcde"));
+    let over = registry.put_blob(&repository, &Digest::of(b"abcde"), &source).await;
+    assert!(matches!(over, Err(RegistryError::TooLarge { limit: 4 })));
+}
+
+#[tokio::test]
+async fn what_another_tool_wrote_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder);
+    // A layout as copy tools make it: an index is listed, the manifests in it are not.
+    let layout = folder.path().join("repos/acme/tool/_oci");
+    fs::create_dir_all(layout.join("blobs/sha256")).unwrap();
+    fs::write(layout.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).unwrap();
+    let store = |text: String| {
+        let digest = Digest::of(text.as_bytes());
+        fs::write(layout.join("blobs/sha256").join(digest.hex()), &text).unwrap();
+        (digest, text.len())
+    };
+    let (config, size) = store("{}".into());
+    let subject = Digest::of(b"subject");
+    let (child, child_size) = store(format!(
+        r#"{{"schemaVersion":2,"artifactType":"x/y","config":{{"mediaType":"a/b","digest":"{config}","size":{size}}},"layers":[],"subject":{{"mediaType":"{IMAGE_MANIFEST}","digest":"{subject}","size":7}},"annotations":{{"k":"v"}}}}"#
+    ));
+    let (top, size) = store(format!(
+        r#"{{"schemaVersion":2,"manifests":[{{"mediaType":"{IMAGE_MANIFEST}","digest":"{child}","size":{child_size}}}]}}"#
+    ));
+    fs::write(
+        layout.join("index.json"),
+        format!(
+            r#"{{"schemaVersion":2,"manifests":[{{"mediaType":"{IMAGE_INDEX}","digest":"{top}","size":{size},"annotations":{{"org.opencontainers.image.ref.name":"v1"}}}}]}}"#
+        ),
+    )
+    .unwrap();
+    let repository = name("acme/tool");
+    assert_eq!(tags(&registry, "acme/tool").await, ["v1"]);
+    let manifest = registry.manifest(&repository, &child.clone().into()).await.unwrap();
+    assert_eq!(manifest.media_type, IMAGE_MANIFEST);
+    let head = registry.manifest_head(&repository, &"v1".parse().unwrap()).await.unwrap();
+    assert_eq!((head.media_type.as_str(), head.size), (IMAGE_INDEX, size as u64));
+    let referrers =
+        registry.referrers(&repository, &subject, Some("x/y"), &PageRequest::default()).await.unwrap();
+    assert_eq!(referrers.items.len(), 1);
+    assert_eq!(referrers.items[0].digest, child);
+    assert_eq!(referrers.items[0].annotations["k"], "v");
+    registry.delete_manifest(&repository, &child).await.unwrap();
+    assert!(registry.manifest(&repository, &child.clone().into()).await.unwrap_err().is_not_found());
+    let referrers = registry.referrers(&repository, &subject, None, &PageRequest::default()).await.unwrap();
+    assert_eq!(referrers.items, []);
+}
+
+#[tokio::test]
+async fn a_damaged_list_is_an_error_and_is_not_written_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder);
+    push(&registry, "acme/vpc", "layer", &["v1"]).await.unwrap();
+    let path = folder.path().join("repos/acme/vpc/_oci/index.json");
+    fs::write(&path, "{\"manifests\":[").unwrap();
+    let page = registry.tags(&name("acme/vpc"), &PageRequest::default()).await;
+    assert!(matches!(page, Err(RegistryError::Io { .. })));
+    assert!(push(&registry, "acme/vpc", "other", &["v2"]).await.is_err());
+    assert_eq!(fs::read_to_string(&path).unwrap(), "{\"manifests\":[");
+}
+
+#[tokio::test]
+async fn an_index_of_an_immutable_tag_grows_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open_immutable(&folder);
+    let mut children = Vec::new();
+    for layer in ["linux", "darwin", "evil"] {
+        children.push(push(&registry, "acme/provider", layer, &[]).await.unwrap());
+    }
+    let entry = |child: usize, os: &str| {
+        serde_json::json!({
+            "mediaType": IMAGE_MANIFEST, "digest": children[child], "size": 1,
+            "platform": {"os": os, "architecture": "amd64"},
+        })
+    };
+    let put = async |entries: Vec<serde_json::Value>| {
+        let manifest = serde_json::json!({"schemaVersion": 2, "manifests": entries});
+        put_json(&registry, "acme/provider", IMAGE_INDEX, &manifest, &["v1"]).await
+    };
+    let (linux, darwin) = (entry(0, "linux"), entry(1, "darwin"));
+    put(vec![linux.clone()]).await.unwrap();
+    put(vec![darwin.clone(), linux.clone()]).await.unwrap();
+    for changed in [
+        vec![darwin.clone()],
+        vec![darwin.clone(), entry(2, "linux")],
+        vec![entry(2, "linux"), darwin, linux],
+        vec![],
+    ] {
+        assert!(matches!(put(changed).await, Err(RegistryError::TagExists { .. })));
+    }
+    assert!(push(&registry, "acme/provider", "linux", &["v1"]).await.is_err());
+    push(&registry, "acme/provider", "linux", &["latest"]).await.unwrap();
+    push(&registry, "acme/provider", "evil", &["latest"]).await.unwrap();
+}
+
+#[test]
+fn a_store_of_a_newer_ocimod_is_not_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    for text in ["{\"formatVersion\":2}", "nonsense"] {
+        fs::write(folder.path().join("ocimod.json"), text).unwrap();
+        assert!(DirectoryRegistry::open(folder.path(), DirectoryOptions::default()).is_err());
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}

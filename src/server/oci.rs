@@ -1,0 +1,487 @@
+//! The distribution API under `/v2/`, over any [`Registry`] (distribution specification 1.1).
+//!
+//! Bodies stream both ways. A stream that ends in an error breaks the connection off, so that nobody takes a piece for the
+//! whole. `Location` is a path without a host: right behind any proxy, and there is no `Host` header to be believed.
+
+mod request;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::body::{Body, HttpBody};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{AppendHeaders, IntoResponse, Response};
+use futures_util::{StreamExt, TryStreamExt};
+use serde_json::json;
+
+pub use request::{DistributionRequest, RequestError};
+
+use super::App;
+use super::error::{ApiError, received};
+use super::request_log::Route;
+use crate::oci::{ByteRange, Descriptor, Digest, IMAGE_INDEX, MAX_MANIFEST_SIZE, Reference, Repository, Tag};
+use crate::registry::{
+    Blob, BlobRequest, BlobStream, ByteStream, Condition, ManifestHead, NewManifest, Page, PageRequest,
+    Registry, RegistryError, StoredManifest, UploadId, read_bounded,
+};
+
+const API_VERSION: HeaderName = HeaderName::from_static("docker-distribution-api-version");
+const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
+const FILTERS_APPLIED: HeaderName = HeaderName::from_static("oci-filters-applied");
+const SUBJECT: HeaderName = HeaderName::from_static("oci-subject");
+const TAG: HeaderName = HeaderName::from_static("oci-tag");
+const UPLOAD_ID: HeaderName = HeaderName::from_static("docker-upload-uuid");
+
+/// What a digest names never changes. `private`: a cache between us and the caller does not know who may read it.
+const FOR_EVER: &str = "private, max-age=31536000, immutable";
+/// A tag may move at any time.
+const NOT_FOR_LONG: &str = "no-cache";
+
+type Answer = Result<Response, ApiError>;
+
+/// Every request below `/v2/`.
+pub(super) async fn serve(State(app): State<Arc<App>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let mut response = match DistributionRequest::parse(&parts.method, parts.uri.path(), parts.uri.query()) {
+        Ok(request) => {
+            let route = Route(request.route());
+            let answer = answer(&*app.registry, request, &parts.headers, body).await;
+            let mut response = answer.into_response();
+            response.extensions_mut().insert(route);
+            response
+        }
+        Err(error) => ApiError::from(error).into_response(),
+    };
+    response.headers_mut().insert(API_VERSION, HeaderValue::from_static("registry/2.0"));
+    response
+}
+
+async fn answer(
+    registry: &dyn Registry,
+    request: DistributionRequest,
+    headers: &HeaderMap,
+    body: Body,
+) -> Answer {
+    use DistributionRequest as Asked;
+    match request {
+        Asked::Ping => Ok(json_answer(&json!({}))),
+        Asked::Catalog(page) => catalog(registry, &page).await,
+        Asked::Tags { repository, page } => tags(registry, &repository, &page).await,
+        Asked::Manifest { repository, reference, head: false } => {
+            manifest(registry, &repository, &reference, headers).await
+        }
+        Asked::Manifest { repository, reference, head: true } => {
+            let ManifestHead { media_type, digest, size } =
+                registry.manifest_head(&repository, &reference).await?;
+            Ok(manifest_answer(&reference, media_type, &digest, size, Body::empty()))
+        }
+        Asked::PutManifest { repository, reference, tags } => {
+            put_manifest(registry, &repository, reference, tags, headers, body).await
+        }
+        Asked::DeleteManifest { repository, reference: Reference::Tag(tag) } => {
+            registry.delete_tag(&repository, &tag).await?;
+            Ok(StatusCode::ACCEPTED.into_response())
+        }
+        Asked::DeleteManifest { repository, reference: Reference::Digest(digest) } => {
+            registry.delete_manifest(&repository, &digest).await?;
+            Ok(StatusCode::ACCEPTED.into_response())
+        }
+        Asked::Blob { repository, digest, head: false } => {
+            blob(registry, &repository, &digest, headers).await
+        }
+        Asked::Blob { repository, digest, head: true } => {
+            let size = registry.blob_size(&repository, &digest).await?;
+            Ok((blob_headers(&digest, size), Body::empty()).into_response())
+        }
+        Asked::DeleteBlob { repository, digest } => {
+            registry.delete_blob(&repository, &digest).await?;
+            Ok(StatusCode::ACCEPTED.into_response())
+        }
+        Asked::OpenUpload { repository, algorithm } => {
+            let upload = registry.open_upload(&repository, algorithm).await.map_err(ApiError::Push)?;
+            Ok(upload_answer(StatusCode::ACCEPTED, &repository, &upload, 0))
+        }
+        Asked::PushBlob { repository, digest } => push_blob(registry, &repository, &digest, body).await,
+        Asked::Mount { repository, digest, from } => {
+            mount(registry, &repository, &digest, from.as_ref()).await
+        }
+        Asked::UploadStatus { repository, upload } => {
+            let offset = registry.upload_offset(&repository, &upload).await?;
+            Ok(upload_answer(StatusCode::NO_CONTENT, &repository, &upload, offset))
+        }
+        Asked::AppendUpload { repository, upload } => {
+            let offset = append(registry, &repository, &upload, headers, body).await?;
+            Ok(upload_answer(StatusCode::ACCEPTED, &repository, &upload, offset))
+        }
+        Asked::FinishUpload { repository, upload, digest } => {
+            if !body.is_end_stream() {
+                append(registry, &repository, &upload, headers, body).await?;
+            }
+            registry.finish_upload(&repository, &upload, &digest).await.map_err(ApiError::Push)?;
+            Ok(blob_created(&repository, &digest))
+        }
+        Asked::CancelUpload { repository, upload } => {
+            registry.cancel_upload(&repository, &upload).await?;
+            Ok(StatusCode::NO_CONTENT.into_response())
+        }
+        Asked::Referrers { repository, digest, artifact_type, page } => {
+            referrers(registry, &repository, &digest, artifact_type.as_deref(), &page).await
+        }
+    }
+}
+
+// Lists.
+
+async fn catalog(registry: &dyn Registry, page: &PageRequest) -> Answer {
+    let Page { items, next } = registry.repositories(page).await?;
+    let names: Vec<_> = items.iter().map(Repository::as_str).collect();
+    let list = json_answer(&json!({ "repositories": names }));
+    Ok(with_next(list, "/v2/_catalog", page, next, None))
+}
+
+async fn tags(registry: &dyn Registry, repository: &Repository, page: &PageRequest) -> Answer {
+    let Page { items, next } = registry.tags(repository, page).await?;
+    let tags: Vec<_> = items.iter().map(Tag::as_str).collect();
+    let list = json_answer(&json!({ "name": repository.as_str(), "tags": tags }));
+    Ok(with_next(list, &format!("/v2/{repository}/tags/list"), page, next, None))
+}
+
+/// Never 404: clients take that for a registry without this endpoint, and fall back to tags.
+async fn referrers(
+    registry: &dyn Registry,
+    repository: &Repository,
+    digest: &Digest,
+    artifact_type: Option<&str>,
+    page: &PageRequest,
+) -> Answer {
+    let Page { items, next } = match registry.referrers(repository, digest, artifact_type, page).await {
+        Err(error) if error.is_not_found() => Page::<Descriptor> { items: Vec::new(), next: None },
+        answer => answer?,
+    };
+    let mut index = json_answer(&json!({ "schemaVersion": 2, "mediaType": IMAGE_INDEX, "manifests": items }));
+    index.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(IMAGE_INDEX));
+    if artifact_type.is_some() {
+        index.headers_mut().insert(FILTERS_APPLIED, HeaderValue::from_static("artifactType"));
+    }
+    Ok(with_next(index, &format!("/v2/{repository}/referrers/{digest}"), page, next, artifact_type))
+}
+
+fn json_answer(value: &serde_json::Value) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+}
+
+/// Says where a list goes on. A page of nothing (`n=0`) was asked for as such and goes on nowhere.
+fn with_next(
+    mut list: Response,
+    path: &str,
+    page: &PageRequest,
+    next: Option<String>,
+    artifact_type: Option<&str>,
+) -> Response {
+    let Some(next) = next.filter(|_| page.count != Some(0)) else { return list };
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    if let Some(count) = page.count {
+        query.append_pair("n", &count.to_string());
+    }
+    query.append_pair("last", &next);
+    if let Some(artifact_type) = artifact_type {
+        query.append_pair("artifactType", artifact_type);
+    }
+    if let Ok(link) = HeaderValue::try_from(format!("<{path}?{}>; rel=\"next\"", query.finish())) {
+        list.headers_mut().insert(header::LINK, link);
+    }
+    list
+}
+
+// Manifests.
+
+/// Whatever the caller accepts: there is one manifest, and a client can read its type.
+async fn manifest(
+    registry: &dyn Registry,
+    repository: &Repository,
+    reference: &Reference,
+    headers: &HeaderMap,
+) -> Answer {
+    let StoredManifest { media_type, digest, bytes } = registry.manifest(repository, reference).await?;
+    if is_known(headers, &digest) {
+        return Ok(unchanged(&digest));
+    }
+    let size = bytes.len() as u64;
+    Ok(manifest_answer(reference, media_type, &digest, size, Body::from(bytes)))
+}
+
+fn manifest_answer(
+    reference: &Reference,
+    media_type: String,
+    digest: &Digest,
+    size: u64,
+    body: Body,
+) -> Response {
+    let caching = match reference {
+        Reference::Tag(_) => NOT_FOR_LONG,
+        Reference::Digest(_) => FOR_EVER,
+    };
+    let headers = [
+        (header::CONTENT_TYPE, media_type),
+        (header::CONTENT_LENGTH, size.to_string()),
+        (CONTENT_DIGEST, digest.to_string()),
+        (header::ETAG, etag(digest)),
+        (header::CACHE_CONTROL, caching.to_owned()),
+    ];
+    (headers, body).into_response()
+}
+
+async fn put_manifest(
+    registry: &dyn Registry,
+    repository: &Repository,
+    reference: Reference,
+    named: Vec<Tag>,
+    headers: &HeaderMap,
+    body: Body,
+) -> Answer {
+    let media_type = media_type(headers).ok_or(ApiError::NoMediaType)?;
+    if content_length(headers).is_some_and(|length| length > MAX_MANIFEST_SIZE) {
+        return Err(ApiError::Push(RegistryError::TooLarge { limit: MAX_MANIFEST_SIZE }));
+    }
+    let (body, origin) = incoming(body);
+    let bytes = read_bounded(body, MAX_MANIFEST_SIZE).await.map_err(|error| origin.blame(error))?;
+    let mut tags = named.clone();
+    let digest = match reference {
+        Reference::Tag(tag) => {
+            tags.insert(0, tag);
+            None
+        }
+        Reference::Digest(digest) => Some(digest),
+    };
+    let manifest = NewManifest { media_type, bytes, digest, tags, condition: Condition::None };
+    let put = registry.put_manifest(repository, &manifest).await.map_err(ApiError::Push)?;
+    let headers = [
+        (header::LOCATION, format!("/v2/{repository}/manifests/{}", put.digest)),
+        (CONTENT_DIGEST, put.digest.to_string()),
+    ];
+    let subject = put.subject.map(|subject| (SUBJECT, subject.to_string()));
+    let named = AppendHeaders(named.into_iter().map(|tag| (TAG, tag.to_string())));
+    Ok((StatusCode::CREATED, headers, AppendHeaders(subject), named).into_response())
+}
+
+/// The media type of the body without its parameters: it is given back as it is kept, and `cue` reads no others.
+fn media_type(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    let media_type = value.split(';').next().unwrap_or_default().trim();
+    (!media_type.is_empty()).then(|| media_type.to_owned())
+}
+
+// Blobs.
+
+async fn blob(
+    registry: &dyn Registry,
+    repository: &Repository,
+    digest: &Digest,
+    headers: &HeaderMap,
+) -> Answer {
+    if is_known(headers, digest) {
+        registry.blob_size(repository, digest).await?;
+        return Ok(unchanged(digest));
+    }
+    let request = BlobRequest { range: range(headers, digest), location: true };
+    match registry.blob(repository, digest, request).await? {
+        // The URL is good for GET alone, which is why HEAD never comes here.
+        Blob::Location(url) => {
+            let headers = [(header::LOCATION, url.as_str()), (header::CACHE_CONTROL, "no-store")];
+            Ok((StatusCode::TEMPORARY_REDIRECT, headers).into_response())
+        }
+        Blob::Stream(BlobStream { size, span: None, bytes }) => {
+            Ok((blob_headers(digest, size), Body::from_stream(bytes)).into_response())
+        }
+        Blob::Stream(BlobStream { size, span: Some(span), bytes }) => {
+            let piece = [(header::CONTENT_RANGE, span.content_range(size))];
+            let headers = blob_headers(digest, span.length);
+            Ok((StatusCode::PARTIAL_CONTENT, headers, piece, Body::from_stream(bytes)).into_response())
+        }
+    }
+}
+
+fn blob_headers(digest: &Digest, length: u64) -> [(HeaderName, String); 6] {
+    [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (header::CONTENT_LENGTH, length.to_string()),
+        (header::ACCEPT_RANGES, "bytes".to_owned()),
+        (CONTENT_DIGEST, digest.to_string()),
+        (header::ETAG, etag(digest)),
+        (header::CACHE_CONTROL, FOR_EVER.to_owned()),
+    ]
+}
+
+/// The range that is asked for; none where it holds for another content (`If-Range`).
+fn range(headers: &HeaderMap, digest: &Digest) -> Option<ByteRange> {
+    if headers.get(header::IF_RANGE).is_some_and(|condition| *condition != etag(digest)) {
+        return None;
+    }
+    headers.get(header::RANGE)?.to_str().ok().and_then(ByteRange::parse)
+}
+
+fn etag(digest: &Digest) -> String {
+    format!("\"{digest}\"")
+}
+
+/// Whether the caller has this content already (`If-None-Match`).
+fn is_known(headers: &HeaderMap, digest: &Digest) -> bool {
+    let etag = etag(digest);
+    let values = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|known| {
+        let known = known.trim();
+        known == "*" || known.strip_prefix("W/").unwrap_or(known) == etag
+    })
+}
+
+fn unchanged(digest: &Digest) -> Response {
+    let headers = [(CONTENT_DIGEST, digest.to_string()), (header::ETAG, etag(digest))];
+    (StatusCode::NOT_MODIFIED, headers).into_response()
+}
+
+fn blob_created(repository: &Repository, digest: &Digest) -> Response {
+    let headers = [
+        (header::LOCATION, format!("/v2/{repository}/blobs/{digest}")),
+        (CONTENT_DIGEST, digest.to_string()),
+    ];
+    (StatusCode::CREATED, headers).into_response()
+}
+
+// Uploads.
+
+async fn push_blob(registry: &dyn Registry, repository: &Repository, digest: &Digest, body: Body) -> Answer {
+    let upload = registry.open_upload(repository, digest.algorithm()).await.map_err(ApiError::Push)?;
+    let (body, origin) = incoming(body);
+    let pushed = match registry.append_upload(repository, &upload, Some(0), body).await {
+        Ok(_) => registry.finish_upload(repository, &upload, digest).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = pushed {
+        // Nobody knows of the session, so nobody could go on with it. It may be gone already.
+        let _ = registry.cancel_upload(repository, &upload).await;
+        return Err(origin.blame(error));
+    }
+    Ok(blob_created(repository, digest))
+}
+
+/// A blob that cannot be taken over is sent: never 404, which clients take for the end.
+async fn mount(
+    registry: &dyn Registry,
+    repository: &Repository,
+    digest: &Digest,
+    from: Option<&Repository>,
+) -> Answer {
+    let is_mounted = match registry.mount(repository, digest, from).await {
+        Err(error) if error.is_not_found() || matches!(error, RegistryError::Unsupported { .. }) => false,
+        answer => answer.map_err(ApiError::Push)?,
+    };
+    if is_mounted {
+        return Ok(blob_created(repository, digest));
+    }
+    let upload = registry.open_upload(repository, digest.algorithm()).await.map_err(ApiError::Push)?;
+    Ok(upload_answer(StatusCode::ACCEPTED, repository, &upload, 0))
+}
+
+/// Adds the body to an upload and answers where it stands then.
+async fn append(
+    registry: &dyn Registry,
+    repository: &Repository,
+    upload: &UploadId,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<u64, ApiError> {
+    let location = || upload_location(repository, upload);
+    let start = match headers.get(header::CONTENT_RANGE) {
+        None => None,
+        Some(range) => {
+            let Some((first, length)) = range.to_str().ok().and_then(chunk) else {
+                let offset = registry.upload_offset(repository, upload).await?;
+                return Err(ApiError::OutOfOrder { offset, location: location() });
+            };
+            // An empty piece has no range; clients write 0-0.
+            if let Some(actual) = content_length(headers).filter(|actual| ![0, length].contains(actual)) {
+                return Err(ApiError::Push(RegistryError::SizeMismatch { expected: length, actual }));
+            }
+            Some(first)
+        }
+    };
+    let (body, origin) = incoming(body);
+    registry.append_upload(repository, upload, start, body).await.map_err(|error| match error {
+        RegistryError::OutOfOrder { offset } => ApiError::OutOfOrder { offset, location: location() },
+        error => origin.blame(error),
+    })
+}
+
+/// Reads the `Content-Range` of a piece: `first-last` in the specification, which has no unit; some clients write the form of
+/// RFC 9110, `bytes first-last/size`. Answers the first byte's offset and the length.
+fn chunk(range: &str) -> Option<(u64, u64)> {
+    let range = range.strip_prefix("bytes ").unwrap_or(range);
+    let (first, last) = range.split('/').next()?.trim().split_once('-')?;
+    let (first, last) = (first.parse::<u64>().ok()?, last.parse::<u64>().ok()?);
+    Some((first, last.checked_sub(first)?.checked_add(1)?))
+}
+
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+fn upload_location(repository: &Repository, upload: &UploadId) -> String {
+    format!("/v2/{repository}/blobs/uploads/{}", upload.as_str())
+}
+
+fn upload_answer(status: StatusCode, repository: &Repository, upload: &UploadId, offset: u64) -> Response {
+    let headers = [
+        (header::LOCATION, upload_location(repository, upload)),
+        (header::RANGE, received(offset)),
+        (UPLOAD_ID, upload.as_str().to_owned()),
+    ];
+    (status, headers).into_response()
+}
+
+/// Knows whether a body failed on its way in, so that a caller who goes away is not taken for a failure of the server.
+struct Origin(Arc<AtomicBool>);
+
+impl Origin {
+    fn blame(&self, error: RegistryError) -> ApiError {
+        if self.0.load(Ordering::Relaxed) { ApiError::BrokenBody } else { ApiError::Push(error) }
+    }
+}
+
+fn incoming(body: Body) -> (ByteStream, Origin) {
+    let broken = Arc::new(AtomicBool::new(false));
+    let origin = Origin(Arc::clone(&broken));
+    let bytes = body.into_data_stream().map_err(move |error| {
+        broken.store(true, Ordering::Relaxed);
+        io::Error::other(error)
+    });
+    (bytes.boxed(), origin)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_to_write_the_range_of_a_piece_are_read() {
+        assert_eq!(chunk("0-9"), Some((0, 10)));
+        assert_eq!(chunk("10-10"), Some((10, 1)));
+        assert_eq!(chunk("bytes 5-9/20"), Some((5, 5)));
+        assert_eq!(chunk("bytes 5-9/*"), Some((5, 5)));
+        for range in
+            ["", "-", "9-5", "a-b", "0-18446744073709551615", "0-99999999999999999999", "-5", "5-", "0"]
+        {
+            assert_eq!(chunk(range), None, "{range}");
+        }
+    }
+
+    #[test]
+    fn parameters_of_a_media_type_are_dropped() {
+        let of = |value: &'static str| {
+            media_type(&HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(value))]))
+        };
+        assert_eq!(of("a/b+json; charset=utf-8").as_deref(), Some("a/b+json"));
+        assert_eq!(of("; charset=utf-8"), None);
+    }
+}
