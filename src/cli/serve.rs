@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
 
@@ -14,8 +15,8 @@ use super::settings::Origin;
 use crate::module::Host;
 use crate::operations::prepare::Naming;
 use crate::operations::push::{self, PushRequest};
-use crate::operations::routes::Routes;
-use crate::server::{self, ServerOptions};
+use crate::operations::routes::{RegistrySetting, Routes};
+use crate::server::{self, App, Modules, ServerOptions};
 
 /// Serve modules to OpenTofu and Terraform, and the embedded registry to every OCI client
 #[derive(Args, Clone, Debug)]
@@ -78,6 +79,13 @@ impl<'a> FirstPush<'a> {
 impl Serve {
     pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
         let host = self.host.as_deref().map(parse_host).transpose()?;
+        if !self.listen.ip().is_loopback() && !self.allow_anonymous {
+            return Err(Failure::usage(format!(
+                "on {} the server could be reached from elsewhere, and it has no access control",
+                self.listen
+            ))
+            .with_hint("listen on 127.0.0.1 behind a proxy that has, or say `--allow-anonymous` where everybody may do everything"));
+        }
         // A store of its own goes with the process, so it is held until the end.
         let temporary = self.temporary.then(tempfile::tempdir).transpose();
         let temporary = temporary.map_err(|error| {
@@ -96,25 +104,30 @@ impl Serve {
             Failure::new(ErrorKind::Failed, format!("the address cannot be read: {error}"))
         })?;
         let embedded = match &choice {
-            RegistryChoice::UserFolder(folder) => Some(folder.clone()),
-            RegistryChoice::Named { text, .. } => text
-                .parse::<crate::operations::routes::RegistrySetting>()
-                .ok()
-                .and_then(|setting| setting.single_directory().map(Path::to_owned)),
+            RegistryChoice::UserFolder(_) => true,
+            RegistryChoice::Named { text, .. } => {
+                text.parse::<RegistrySetting>().is_ok_and(|setting| setting.single_directory().is_some())
+            }
         };
-        context.printer.note(&lines_to_paste(address, host.as_ref(), &routes, embedded.is_some()));
+        context.printer.note(&lines_to_paste(address, host.as_ref(), &routes, embedded));
         let options = ServerOptions {
-            routes,
-            host,
-            distribution: embedded.is_some(),
+            distribution: embedded,
+            host: host.as_ref().map(ToString::to_string),
             allow_anonymous: self.allow_anonymous,
         };
-        let ready = self.print_address.as_ref().map(|file| context.environment.absolute(file));
-        let on_ready = move || match &ready {
-            Some(file) => write_address(file, address),
-            None => Ok(()),
-        };
-        server::serve(listener, options, on_ready, stop_signal())
+        let registry =
+            routes.targets().next().map(|target| Arc::clone(&target.registry)).ok_or_else(|| {
+                Failure::usage("there is no registry to serve from")
+                    .with_hint("set one with `--registry`, or leave it out to serve the folder of your own")
+            })?;
+        if let Some(file) = &self.print_address {
+            let file = context.environment.absolute(file);
+            write_address(&file, address).map_err(|error| {
+                Failure::new(ErrorKind::Failed, format!("{} cannot be written: {error}", file.display()))
+            })?;
+        }
+        let app = Arc::new(App::new(registry, Modules::new(routes, host), options));
+        server::serve(listener, app, stop_signal())
             .await
             .map_err(|error| Failure::new(ErrorKind::Failed, format!("the server stopped: {error}")))?;
         Ok(ExitStatus::Done)
@@ -159,11 +172,7 @@ impl Serve {
     }
 
     fn bind(&self) -> Result<TcpListener, Failure> {
-        let bound = TcpListener::bind(self.listen).and_then(|listener| {
-            listener.set_nonblocking(true)?;
-            Ok(listener)
-        });
-        bound.map_err(|error| {
+        TcpListener::bind(self.listen).map_err(|error| {
             let failure =
                 Failure::new(ErrorKind::Failed, format!("cannot listen on {}: {error}", self.listen));
             match error.kind() {

@@ -1,9 +1,7 @@
 //! Service discovery (OpenTofu, "Remote Service Discovery"): where the module registry protocol is spoken on this host.
 
-use axum::Router;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
-use axum::routing::get;
 
 /// Clients take exactly this type.
 const JSON: &str = "application/json";
@@ -11,10 +9,6 @@ const JSON: &str = "application/json";
 const SERVICES: &str = "{\"modules.v1\":\"/v1/modules/\"}\n";
 
 /// `/.well-known/terraform.json`
-pub(super) fn router() -> Router {
-    Router::new().route("/.well-known/terraform.json", get(services))
-}
-
-async fn services() -> impl IntoResponse {
+pub(super) async fn services() -> impl IntoResponse {
     ([(CONTENT_TYPE, JSON)], SERVICES)
 }

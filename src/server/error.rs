@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::oci::RequestError;
 use crate::oci::ErrorCode;
+use crate::operations::OperationError;
 use crate::registry::RegistryError;
 
 /// When to come back where nobody has said it: long enough for a restart behind us, short enough for a person who waits.
@@ -35,6 +36,15 @@ pub enum ApiError {
     /// A registry did not take what a caller pushed: bytes that are wrong are the caller's fault.
     #[error(transparent)]
     Push(RegistryError),
+    /// What the module registry protocol asked for did not work.
+    #[error(transparent)]
+    Operation(#[from] OperationError),
+    /// A module, a version or a zip that is not there; the message says which.
+    #[error("{0}")]
+    NotFound(String),
+    /// An answer that cannot be built of what is in it.
+    #[error("the answer cannot be built: {0}")]
+    Unbuildable(Box<dyn std::error::Error + Send + Sync>),
     /// The request is none of the distribution API.
     #[error(transparent)]
     Request(#[from] RequestError),
@@ -87,14 +97,15 @@ impl ApiError {
         let number = match self {
             Self::Registry(error) => registry_status(error, 500),
             Self::Push(error) => registry_status(error, 400),
+            Self::Operation(error) => operation_status(error),
             Self::Request(error) => error.status().0,
             Self::OutOfOrder { .. } => 416,
             Self::NoMediaType | Self::BrokenBody => 400,
-            Self::NoEndpoint => 404,
+            Self::NotFound(_) | Self::NoEndpoint => 404,
             Self::ReadOnly => 405,
             Self::ForeignHost | Self::Proxied | Self::ForeignOrigin => 403,
             Self::Stopping | Self::NotReady => 503,
-            Self::Panicked(_) => 500,
+            Self::Unbuildable(_) | Self::Panicked(_) => 500,
         };
         StatusCode::from_u16(number).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
@@ -109,7 +120,9 @@ impl ApiError {
             Self::NoMediaType => Some(ErrorCode::ManifestInvalid),
             Self::NoEndpoint | Self::ReadOnly => Some(ErrorCode::Unsupported),
             Self::ForeignHost | Self::Proxied | Self::ForeignOrigin => Some(ErrorCode::Denied),
-            Self::Stopping | Self::NotReady | Self::Panicked(_) => None,
+            // None of these is an answer of the distribution API.
+            Self::Operation(_) | Self::NotFound(_) => Some(ErrorCode::NameUnknown),
+            Self::Stopping | Self::NotReady | Self::Unbuildable(_) | Self::Panicked(_) => None,
         };
         code.map_or(UNKNOWN, ErrorCode::as_str)
     }
@@ -121,6 +134,19 @@ impl ApiError {
             // Both name the registry behind the server.
             Self::Registry(RegistryError::Denied { .. }) | Self::Push(RegistryError::Denied { .. }) => {
                 return "this is not allowed".into();
+            }
+            // Where it was looked for is for the operator, and so are the names of registries.
+            Self::Operation(error) if !self.status().is_server_error() => {
+                return match error {
+                    OperationError::NoModule { module, .. } => {
+                        format!("there is no module `{module}`").into()
+                    }
+                    OperationError::Refused(findings) => {
+                        let rule = findings.first().map_or("unknown", |finding| finding.rule);
+                        format!("the module's zip breaks the rule `{rule}`, so it is not served").into()
+                    }
+                    _ => "there is no such module".into(),
+                };
             }
             _ => {}
         }
@@ -163,7 +189,11 @@ impl ApiError {
                 set(header::RANGE, received(*offset));
                 set(header::LOCATION, location.clone());
             }
-            Self::Registry(RegistryError::RangeNotSatisfiable { size }) => {
+            Self::Registry(RegistryError::RangeNotSatisfiable { size })
+            | Self::Operation(OperationError::Registry {
+                source: RegistryError::RangeNotSatisfiable { size },
+                ..
+            }) => {
                 set(header::CONTENT_RANGE, format!("bytes */{size}"));
             }
             Self::Registry(RegistryError::TooManyRequests { retry_after, .. })
@@ -219,6 +249,27 @@ fn registry_status(error: &RegistryError, mismatch: u16) -> u16 {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => 507,
             _ => 500,
         },
+    }
+}
+
+/// What is kept and is no module that can be installed is, to a client, not there; what is refused is there and bad.
+fn operation_status(error: &OperationError) -> u16 {
+    match error {
+        OperationError::Registry { source, .. } => registry_status(source, 500),
+        OperationError::Route(_)
+        | OperationError::NoModule { .. }
+        | OperationError::NoVersion { .. }
+        | OperationError::NotAModule { .. }
+        | OperationError::Tag(_)
+        | OperationError::Usage { .. } => 404,
+        OperationError::Refused(_) => 422,
+        // None of these comes of reading.
+        OperationError::Setting(_)
+        | OperationError::Template(_)
+        | OperationError::OtherModule { .. }
+        | OperationError::Exists { .. }
+        | OperationError::OtherForm { .. }
+        | OperationError::Io { .. } => 500,
     }
 }
 

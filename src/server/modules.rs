@@ -7,7 +7,6 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::http::header::{
@@ -15,21 +14,20 @@ use axum::http::header::{
     RANGE,
 };
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
-use axum::routing::get;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::App;
 use super::error::ApiError;
 use crate::module::{Host, TofuAddress, Version};
 use crate::oci::{ByteRange, Digest};
-use crate::operations::OperationError;
 use crate::operations::install;
 use crate::operations::published::StoredModule;
 use crate::operations::routes::{ModuleName, Routes};
 use crate::registry::{Blob, BlobRequest};
 
 /// What the endpoints answer from.
-pub(super) struct Modules {
+pub struct Modules {
     /// Where modules are.
     routes: Routes,
     /// Only the modules of this host; those of every host where there is none.
@@ -45,13 +43,13 @@ type Answer = Result<Response<Body>, ApiError>;
 
 impl Modules {
     /// The modules of these registries.
-    pub(super) fn new(routes: Routes, host: Option<Host>) -> Self {
+    pub fn new(routes: Routes, host: Option<Host>) -> Self {
         Self { routes, host, checked: Mutex::default() }
     }
 
     fn name(&self, address: &AddressPath) -> Result<ModuleName, ApiError> {
         let AddressPath { namespace, name, system } = address;
-        let unknown = || ApiError::not_found(format!("there is no module `{namespace}/{name}/{system}`"));
+        let unknown = || ApiError::NotFound(format!("there is no module `{namespace}/{name}/{system}`"));
         // Names match in any case, as at the public registries.
         let text = format!("{namespace}/{name}/{}", system.to_ascii_lowercase());
         let address = TofuAddress::parse(&text).map_err(|_| unknown())?;
@@ -62,7 +60,7 @@ impl Modules {
     /// One version, its zip looked at once.
     async fn version(&self, address: &AddressPath, version: &str) -> Result<StoredModule, ApiError> {
         let name = self.name(address)?;
-        let unknown = || ApiError::not_found(format!("there is no version `{version}` of `{name}`"));
+        let unknown = || ApiError::NotFound(format!("there is no version `{version}` of `{name}`"));
         let version = Version::parse(version).map_err(|_| unknown())?;
         let stored = install::version(&self.routes, &name, self.host.as_ref(), &version).await?;
         let digest = &stored.artifact.archive.digest;
@@ -71,7 +69,7 @@ impl Modules {
         }
         let listing = install::checked_listing(&stored).await?;
         if !stored.is_opentofu(&listing) {
-            return Err(ApiError::not_found(format!(
+            return Err(ApiError::NotFound(format!(
                 "`{name}` holds no `.tf` files, so it is no OpenTofu module"
             )));
         }
@@ -86,40 +84,32 @@ impl Modules {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-struct AddressPath {
+pub(super) struct AddressPath {
     namespace: String,
     name: String,
     system: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]
-struct VersionPath {
+pub(super) struct VersionPath {
     #[serde(flatten)]
     address: AddressPath,
     version: String,
 }
 
 #[derive(Debug, Deserialize)]
-struct ArchiveQuery {
+pub(super) struct ArchiveQuery {
     /// The zip that the link was made for.
     digest: Option<String>,
 }
 
-/// The endpoints below `/v1/modules/`.
-pub(super) fn router(modules: Arc<Modules>) -> Router {
-    Router::new()
-        .route("/v1/modules/{namespace}/{name}/{system}/versions", get(versions))
-        .route("/v1/modules/{namespace}/{name}/{system}/{version}/download", get(download))
-        .route("/v1/modules/{namespace}/{name}/{system}/{version}/archive.zip", get(archive))
-        .with_state(modules)
-}
-
 /// "List Available Versions for a Specific Module"
-async fn versions(
-    State(modules): State<Arc<Modules>>,
+pub(super) async fn versions(
+    State(app): State<Arc<App>>,
     Path(address): Path<AddressPath>,
     headers: HeaderMap,
 ) -> Answer {
+    let modules = &app.modules;
     let name = modules.name(&address)?;
     let published = install::versions(&modules.routes, &name, modules.host.as_ref()).await?;
     let listed: Vec<_> = published.listed().map(|version| json!({"version": version.to_string()})).collect();
@@ -142,12 +132,12 @@ async fn versions(
     } else {
         answer.header(CONTENT_TYPE, "application/json").body(Body::from(body))
     };
-    answer.map_err(ApiError::internal)
+    answer.map_err(unbuildable)
 }
 
 /// "Download Source Code for a Specific Module Version"
-async fn download(State(modules): State<Arc<Modules>>, Path(path): Path<VersionPath>) -> Answer {
-    let stored = modules.version(&path.address, &path.version).await?;
+pub(super) async fn download(State(app): State<Arc<App>>, Path(path): Path<VersionPath>) -> Answer {
+    let stored = app.modules.version(&path.address, &path.version).await?;
     let digest = &stored.artifact.archive.digest;
     let location = format!("./archive.zip?checksum={digest}&digest={digest}");
     let body = json!({"location": location}).to_string();
@@ -155,22 +145,22 @@ async fn download(State(modules): State<Arc<Modules>>, Path(path): Path<VersionP
         .header(CONTENT_TYPE, "application/json")
         .header("X-Terraform-Get", &location)
         .body(Body::from(body))
-        .map_err(ApiError::internal)
+        .map_err(unbuildable)
 }
 
 /// The zip, or a piece of it, or where it is. HEAD is answered without asking for the blob: a URL that is signed for GET would refuse
 /// it.
-async fn archive(
-    State(modules): State<Arc<Modules>>,
+pub(super) async fn archive(
+    State(app): State<Arc<App>>,
     Path(path): Path<VersionPath>,
     Query(query): Query<ArchiveQuery>,
     method: Method,
     headers: HeaderMap,
 ) -> Answer {
-    let stored = modules.version(&path.address, &path.version).await?;
+    let stored = app.modules.version(&path.address, &path.version).await?;
     let content = &stored.artifact.archive;
     if query.digest.is_some_and(|digest| digest != content.digest.as_str()) {
-        return Err(ApiError::not_found("the version has another zip than the link says".to_owned()));
+        return Err(ApiError::NotFound("the version has another zip than the link says".to_owned()));
     }
     let range = headers.get(RANGE).and_then(|value| value.to_str().ok()).and_then(ByteRange::parse);
     let answer = Response::builder()
@@ -178,19 +168,19 @@ async fn archive(
         .header(ACCEPT_RANGES, "bytes")
         .header(ETAG, format!("\"{}\"", content.digest));
     if method == Method::HEAD {
-        return answer.header(CONTENT_LENGTH, content.size).body(Body::empty()).map_err(ApiError::internal);
+        return answer.header(CONTENT_LENGTH, content.size).body(Body::empty()).map_err(unbuildable);
     }
     let request = BlobRequest { range, location: true };
     match install::archive(&stored.place, content, request).await? {
         Blob::Location(url) => {
-            let mut location = HeaderValue::from_str(url.as_str()).map_err(ApiError::internal)?;
+            let mut location = HeaderValue::from_str(url.as_str()).map_err(unbuildable)?;
             location.set_sensitive(true);
             Response::builder()
                 .status(StatusCode::TEMPORARY_REDIRECT)
                 .header(LOCATION, location)
                 .header(CACHE_CONTROL, "no-store")
                 .body(Body::empty())
-                .map_err(ApiError::internal)
+                .map_err(unbuildable)
         }
         Blob::Stream(stream) => {
             let answer = match stream.span {
@@ -200,30 +190,12 @@ async fn archive(
                     .header(CONTENT_LENGTH, span.length),
                 None => answer.header(CONTENT_LENGTH, stream.size),
             };
-            answer.body(Body::from_stream(stream.bytes)).map_err(ApiError::internal)
+            answer.body(Body::from_stream(stream.bytes)).map_err(unbuildable)
         }
     }
 }
 
-/// Never says where a module was looked for: that is for the operator.
-impl From<OperationError> for ApiError {
-    fn from(error: OperationError) -> Self {
-        match error {
-            OperationError::Registry { source, place } => Self::of_registry(source, &place),
-            OperationError::NoModule { ref module, .. } => {
-                Self::not_found(format!("there is no module `{module}`"))
-            }
-            OperationError::NoVersion { .. } | OperationError::NotAModule { .. } => {
-                Self::not_found("there is no such version of the module".to_owned())
-            }
-            error @ (OperationError::Route(_) | OperationError::Usage { .. }) => {
-                Self::not_found("there is no such module".to_owned()).caused_by(error)
-            }
-            OperationError::Refused(findings) => {
-                let message = findings.first().map(ToString::to_string).unwrap_or_default();
-                Self::unprocessable(format!("the module's zip is refused: {message}"))
-            }
-            error => Self::internal(error),
-        }
-    }
+/// An answer that cannot be built of what is in it: a bug, or a registry's location that no header can hold.
+fn unbuildable(error: impl std::error::Error + Send + Sync + 'static) -> ApiError {
+    ApiError::Unbuildable(Box::new(error))
 }

@@ -3,5 +3,5 @@
 
 mod clients;
 mod push;
-//mod serve;
+mod serve;
 mod support;

@@ -18,9 +18,15 @@ async fn get(serve: &Serve, path: &str) -> reqwest::Response {
     request(serve, reqwest::Method::GET, path, &[]).await
 }
 
-async fn request(serve: &Serve, method: reqwest::Method, path: &str, headers: &[(&str, &str)]) -> reqwest::Response {
+async fn request(
+    serve: &Serve,
+    method: reqwest::Method,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> reqwest::Response {
     ocimod::registry::remote::install_crypto_provider();
-    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().expect("a client");
+    let client =
+        reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().expect("a client");
     let mut request = client.request(method, format!("http://{}{path}", serve.address));
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -29,7 +35,11 @@ async fn request(serve: &Serve, method: reqwest::Method, path: &str, headers: &[
 }
 
 fn header(response: &reqwest::Response, name: &str) -> String {
-    response.headers().get(name).map(|value| value.to_str().expect("headers are text").to_owned()).unwrap_or_default()
+    response
+        .headers()
+        .get(name)
+        .map(|value| value.to_str().expect("headers are text").to_owned())
+        .unwrap_or_default()
 }
 
 #[tokio::test]
@@ -43,9 +53,17 @@ async fn the_protocol_is_answered_as_clients_read_it() {
 
     let versions = get(&serve, "/v1/modules/acme/label/null/versions").await;
     let etag = header(&versions, "etag");
-    assert_eq!(versions.json::<Value>().await.unwrap(), json!({"modules": [{"versions": [{"version": "1.0.0"}]}]}));
-    let again =
-        request(&serve, reqwest::Method::GET, "/v1/modules/Acme/label/null/versions", &[("if-none-match", &etag)]).await;
+    assert_eq!(
+        versions.json::<Value>().await.unwrap(),
+        json!({"modules": [{"versions": [{"version": "1.0.0"}]}]})
+    );
+    let again = request(
+        &serve,
+        reqwest::Method::GET,
+        "/v1/modules/Acme/label/null/versions",
+        &[("if-none-match", &etag)],
+    )
+    .await;
     assert_eq!(again.status(), 304);
 
     let download = get(&serve, "/v1/modules/acme/label/null/1.0.0/download").await;
@@ -66,7 +84,10 @@ async fn the_protocol_is_answered_as_clients_read_it() {
     let head = request(&serve, reqwest::Method::HEAD, &path, &[]).await;
     assert_eq!((head.status().as_u16(), header(&head, "content-length")), (200, length));
     let piece = request(&serve, reqwest::Method::GET, &path, &[("range", "bytes=0-3")]).await;
-    assert_eq!((piece.status().as_u16(), header(&piece, "content-range")), (206, format!("bytes 0-3/{}", bytes.len())));
+    assert_eq!(
+        (piece.status().as_u16(), header(&piece, "content-range")),
+        (206, format!("bytes 0-3/{}", bytes.len()))
+    );
     assert_eq!(piece.bytes().await.unwrap(), bytes[..4]);
     let beyond = request(&serve, reqwest::Method::GET, &path, &[("range", "bytes=99999999-")]).await;
     assert_eq!(beyond.status(), 416);
@@ -106,8 +127,10 @@ async fn health_host_and_shutdown() {
     assert_eq!(get(&serve, "/healthz").await.status(), 200);
     assert_eq!(get(&serve, "/readyz").await.status(), 200);
     // Any web page could send its visitors here by a name of its own, and any proxy the whole world.
-    for headers in [("host", "evil.example"), ("x-forwarded-for", "10.0.0.1"), ("forwarded", "for=10.0.0.1")] {
-        let refused = request(&serve, reqwest::Method::GET, "/v1/modules/acme/label/null/versions", &[headers]).await;
+    for headers in [("host", "evil.example"), ("x-forwarded-for", "10.0.0.1"), ("forwarded", "for=10.0.0.1")]
+    {
+        let refused =
+            request(&serve, reqwest::Method::GET, "/v1/modules/acme/label/null/versions", &[headers]).await;
         assert!(refused.status().is_client_error(), "{headers:?}");
     }
     get(&serve, "/v1/modules/acme/label/null/1.0.0/archive.zip?digest=sha256:secret").await;

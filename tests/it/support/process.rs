@@ -116,7 +116,9 @@ impl Server {
                         return found;
                     }
                 }
-                Err(mpsc::RecvTimeoutError::Timeout | mpsc::RecvTimeoutError::Disconnected) => panic!("the server did not say what was waited for:\n{}", self.seen.join("\n")),
+                Err(mpsc::RecvTimeoutError::Timeout | mpsc::RecvTimeoutError::Disconnected) => {
+                    panic!("the server did not say what was waited for:\n{}", self.seen.join("\n"))
+                }
             }
         }
     }
