@@ -765,12 +765,12 @@ fn multiplied(text: &str) -> Option<(&str, u128)> {
     Some((&text[..text.len() - 1], base.pow(u32::try_from(power).ok()? + 1)))
 }
 
-/// JSON as CUE in the form of `cue fmt`, as it stands behind a label.
-pub(super) struct Written<'a>(pub(super) &'a serde_json::Value);
+/// The fields of a JSON object in the form of `cue fmt`: a whole file.
+pub(super) struct WrittenFile<'a>(pub(super) &'a serde_json::Map<String, serde_json::Value>);
 
-impl fmt::Display for Written<'_> {
+impl fmt::Display for WrittenFile<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_value(formatter, self.0, 0)
+        write_fields(formatter, self.0, 0)
     }
 }
 
@@ -812,30 +812,55 @@ fn write_value(
     }
 }
 
-/// Fields one a line; the values of neighbours that take one line each begin in one column.
+/// Fields one a line, a struct of one field on the line of its label. The values of neighbours that take one line each begin in
+/// one column, where they are as deep as each other.
 fn write_fields(
     formatter: &mut fmt::Formatter<'_>,
     fields: &serde_json::Map<String, serde_json::Value>,
     indentation: usize,
 ) -> fmt::Result {
-    let is_short = |value: &serde_json::Value| match value {
-        serde_json::Value::Array(values) => values.is_empty(),
-        serde_json::Value::Object(fields) => fields.is_empty(),
-        _ => true,
-    };
-    let fields: Vec<(String, &serde_json::Value)> =
-        fields.iter().map(|(label, value)| (WrittenLabel(label).to_string(), value)).collect();
-    for run in fields.chunk_by(|(_, value), _| is_short(value)) {
-        let width = run.iter().map(|(label, _)| label.chars().count()).max().unwrap_or_default();
-        for (label, value) in run {
+    let lines: Vec<Line<'_>> = fields.iter().map(|(label, value)| Line::of(label, value)).collect();
+    for run in lines.chunk_by(|one, other| one.is_short() && other.is_short() && one.depth == other.depth) {
+        let width = run.iter().map(|line| line.labels.chars().count()).max().unwrap_or_default();
+        for line in run {
             write_tabs(formatter, indentation)?;
-            let blanks = width - label.chars().count() + 1;
-            write!(formatter, "{label}:{:blanks$}", "")?;
-            write_value(formatter, value, indentation)?;
+            let blanks = width - line.labels.chars().count() + 1;
+            write!(formatter, "{}:{:blanks$}", line.labels, "")?;
+            write_value(formatter, line.value, indentation)?;
             formatter.write_char('\n')?;
         }
     }
     Ok(())
+}
+
+/// A field as it begins on a line: its labels, and the value behind the last of them.
+struct Line<'a> {
+    labels: String,
+    depth: usize,
+    value: &'a serde_json::Value,
+}
+
+impl<'a> Line<'a> {
+    fn of(label: &str, mut value: &'a serde_json::Value) -> Self {
+        let mut line = Self { labels: WrittenLabel(label).to_string(), depth: 1, value };
+        while let serde_json::Value::Object(fields) = value
+            && let (1, Some((label, inner))) = (fields.len(), fields.iter().next())
+        {
+            line.labels.push_str(": ");
+            line.labels.push_str(&WrittenLabel(label).to_string());
+            line.depth += 1;
+            value = inner;
+        }
+        Self { value, ..line }
+    }
+
+    fn is_short(&self) -> bool {
+        match self.value {
+            serde_json::Value::Array(values) => values.is_empty(),
+            serde_json::Value::Object(fields) => fields.is_empty(),
+            _ => true,
+        }
+    }
 }
 
 fn write_tabs(formatter: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
@@ -877,5 +902,216 @@ impl fmt::Display for Quoted<'_> {
             }
         }
         formatter.write_char('"')
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn json_of(text: &str) -> serde_json::Value {
+        Value::Struct(parse(text).unwrap_or_else(|error| panic!("{text:?}: {error}"))).to_json()
+    }
+
+    fn reason(text: &str) -> String {
+        parse(text).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn fields_are_read_in_every_spelling() {
+        let expected = json!({"a": {"b": {"c": 1}}, "d": "x"});
+        for text in [
+            "a: b: c: 1\nd: \"x\"",
+            "a: {b: {c: 1}}, d: \"x\",",
+            "a: b: c:    1 // why\n// more\n\n\"d\"  :  \"x\"",
+            "{\"a\": {\"b\": {\"c\": 1}}, \"d\": \"x\"}",
+            "{\n\ta: \"b\": c: 1\n\td: \"x\"\n},\n// end",
+            "\u{feff}a: b: {\r\n\tc: 1\r\n}\r\nd: \"x\"\r\n",
+            "a: {b: c: 1}\na: b: c: 1\nd: \"x\"\na: b: {}",
+            "@extern(embed)\na: b: c: 1 @tag(x, y=\"\\\")\") @other()\nd:\n\"x\"",
+            "a: b: c: 1\nd: #\"x\"#",
+            "_hidden: {z: 1}\na: b: c: 1\nd: \"x\"\ne?: 5",
+        ] {
+            assert_eq!(json_of(text), expected, "{text}");
+        }
+        assert_eq!(
+            json_of("größe: 1, $x: 2, for: 3, true: 4"),
+            json!({"größe": 1, "$x": 2, "for": 3, "true": 4})
+        );
+        assert_eq!(json_of(""), json!({}));
+    }
+
+    #[test]
+    fn fields_keep_their_order_and_lines() {
+        let file = parse("b: 1\n\na: 2\nb: 1\n").unwrap();
+        let fields: Vec<_> = file.iter().map(|field| (field.label.as_str(), field.line)).collect();
+        assert_eq!(fields, [("b", 1), ("a", 3)]);
+    }
+
+    #[test]
+    fn scalars_and_lists_are_read() {
+        assert_eq!(
+            json_of("x: [null, true, false, -3, 0x10, 1_000, 2Ki, 1K, 0b11, 0o17, 1.5, 1e3, .5,]"),
+            json!({"x": [null, true, false, -3, 16, 1000, 2048, 1000, 3, 15, 1.5, 1000.0, 0.5]})
+        );
+        assert_eq!(json_of("x: [\n\t1\n\t2,\n\t[],\n]"), json!({"x": [1, 2, []]}));
+        let big = "123456789012345678901234567890123456789012";
+        assert_eq!(
+            parse(&format!("x: {big}")).unwrap().get("x").unwrap().value,
+            Value::Number(big.to_owned())
+        );
+        for number in
+            ["01", "1_", "_1", "1__0", "0x", "0b2", "1e", "1.2.3", "1x", "-", "--1", "1Kii", "01Ki", "1e+"]
+        {
+            assert!(parse(&format!("x: {number}")).is_err(), "{number}");
+        }
+    }
+
+    #[test]
+    fn strings_are_unescaped() {
+        for (written, text) in [
+            (r#""""#, ""),
+            (r#""a\n\t\"\\\/b""#, "a\n\t\"\\/b"),
+            (r#""\u0062\U0001F600""#, "b😀"),
+            (r#""\ud83d\ude00""#, "😀"),
+            (r##"#"a"b\n\#n"#"##, "a\"b\\n\n"),
+            (r###"##"a"#b\##u0041"##"###, "a\"#bA"),
+            ("\"\"\"\n\ta\n\t\tb\n\n\tc\\n\"\n\t\"\"\"", "a\n\tb\n\nc\n\""),
+            ("\"\"\"\n\"\"\"", ""),
+            ("\"\"\"\r\n  a\r\n  b\r\n  \"\"\"", "a\nb"),
+            ("#\"\"\"\n  a\\n\"\"\"\n  \"\"\"#", "a\\n\"\"\""),
+        ] {
+            let file =
+                parse(&format!("x: {written}\ny: 1")).unwrap_or_else(|error| panic!("{written}: {error}"));
+            assert_eq!(file.get("x").unwrap().value, Value::String(text.to_owned()), "{written}");
+            assert_eq!(file.get("y").unwrap().line, written.matches('\n').count() + 2);
+        }
+        let bytes = parse(r"x: 'a\x00\377\n'").unwrap().get("x").unwrap().value.clone();
+        assert_eq!(bytes, Value::Bytes(vec![b'a', 0, 0xff, b'\n']));
+        for written in [
+            "\"a",
+            "\"a\n\"",
+            r#""\q""#,
+            r#""\u12""#,
+            r#""\ud83d""#,
+            r#""\ude00""#,
+            r#""\x41""#,
+            r#""\'""#,
+            r"'\400'",
+            r#""\(x)""#,
+            "\"\"\"a\"\"\"",
+            "\"\"\"\n a\n  \"\"\"",
+            "\"\"\"\na",
+            "\"\"\"\na \"\"\"\n\"\"\"",
+            "#\"a\"",
+            "\"\0\"",
+        ] {
+            assert!(parse(&format!("x: {written}")).is_err(), "{written}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_data_is_refused_with_its_place() {
+        for (text, start) in [
+            ("package x\n", "1:9: `package`"),
+            ("import \"x\"\n", "1:8: `package` and `import`"),
+            ("a: 1\nb!: 1", "2:2: `!`"),
+            ("[string]: 1", "1:1: computed"),
+            ("(a): 1", "1:1: computed"),
+            ("#a: 1", "1:1: definitions"),
+            ("_#a: 1", "1:4: definitions"),
+            ("x: #a", "1:4: definitions"),
+            ("...", "1:1: `...`"),
+            ("a: {...}", "1:5: `...`"),
+            ("a: [...]", "1:5: expected a value"),
+            ("a: string", "1:4: `string` is no data"),
+            ("a: 1 & 2", "1:6: expected a comma"),
+            ("a: 1 | 2", "1:6: expected a comma"),
+            ("a: *1", "1:4: expected a value"),
+            ("a: (1)", "1:4: expected a value"),
+            ("a: >1", "1:4: expected a value"),
+            ("a: +1", "1:4: expected a value"),
+            ("a: _|_", "1:4: `_`"),
+            ("let x = 1", "1:5: `let`"),
+            ("if true {}", "1:4: `let`"),
+            ("x=a: 1", "1:2: aliases"),
+            ("a: 1 b: 2", "1:6: expected a comma"),
+            ("a: 1,, b: 2", "1:6: expected a field"),
+            ("a", "1:2: expected `:`"),
+            ("a:", "1:3: expected a value"),
+            ("a: {", "1:5: the file ends"),
+            ("a: [1", "1:6: the file ends"),
+            ("a: {b: 1]", "1:9: expected a comma"),
+            ("}", "1:1: expected a field"),
+            ("{a: 1} b: 2", "1:8: expected the end"),
+            ("a: {{b: 1}}", "1:5: a struct"),
+            ("1: 2", "1:1: expected a field"),
+            ("ä: 1\nä: é", "2:4: `é` is no data"),
+            ("a: 1\na: 2", "2:1: `a` was given another value"),
+            ("a: b: 1\na: b: c: 1", "2:1: `a` was given"),
+            ("a: @x(", "1:4: expected a value"),
+            ("@x(]", "1:4: the attribute's"),
+            ("\"\"\"\na\n\"\"\": 1", "1:1: a label"),
+        ] {
+            let reason = reason(text);
+            assert!(reason.starts_with(start), "{text:?}: {reason}");
+        }
+    }
+
+    #[test]
+    fn depth_and_number_of_values_are_limited_and_long_lines_are_quick() {
+        for text in [
+            "a:".repeat(100_000),
+            format!("a: {}", "[".repeat(100_000)),
+            "{a:".repeat(100_000),
+            "@x(".repeat(100_000),
+        ] {
+            assert!(parse(&text).is_err());
+        }
+        assert!(reason(&format!("a: [{}]", "1,".repeat(MAX_VALUES))).contains("more than"));
+        let fields = (0..100_000).map(|number| format!("f{number}: true")).collect::<Vec<_>>().join(", ");
+        assert_eq!(parse(&fields).unwrap().iter().count(), 100_000);
+        let repeated = "a: b: true, ".repeat(60_000);
+        assert_eq!(json_of(&repeated), json!({"a": {"b": true}}));
+    }
+
+    fn any_json() -> impl Strategy<Value = serde_json::Value> {
+        let leaf = prop_oneof![
+            Just(json!(null)),
+            any::<bool>().prop_map(|value| json!(value)),
+            any::<i64>().prop_map(|value| json!(value)),
+            any::<String>().prop_map(|value| json!(value)),
+        ];
+        leaf.prop_recursive(4, 40, 5, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..5).prop_map(serde_json::Value::Array),
+                proptest::collection::btree_map("\\PC{0,5}", inner, 0..5)
+                    .prop_map(|fields| serde_json::Value::Object(fields.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again(value in any_json()) {
+            let file = json!({"x": value, "y": 1});
+            let text = WrittenFile(file.as_object().unwrap()).to_string();
+            prop_assert_eq!(json_of(&text), file, "{}", text);
+        }
+
+        #[test]
+        fn json_is_read(value in any_json()) {
+            let value = json!({"x": value});
+            prop_assert_eq!(json_of(&value.to_string()), value.clone());
+            prop_assert_eq!(json_of(&serde_json::to_string_pretty(&value).unwrap()), value);
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "[\\PC\n\r\t\"'#\\\\{}:,@()\\[\\]]{0,120}") {
+            let _ = parse(&text);
+        }
     }
 }

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use serde_json::json;
+use serde_json::{Map, json};
 
-use super::cue_data::{self, CueError, Field, Quoted, Struct, Value, Written};
+use super::cue_data::{self, CueError, Field, Struct, Value, WrittenFile};
 use super::path::{CuePath, ModulePath, ModuleVersion};
 use super::tofu::TofuModule;
 use super::tofu_address::TofuAddress;
@@ -371,25 +371,26 @@ pub struct Generated<'a> {
 
 impl fmt::Display for Generated<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut file = Map::new();
+        file.insert("module".to_owned(), json!(self.module.to_string()));
+        file.insert("language".to_owned(), json!({ "version": GENERATED_LANGUAGE }));
+        file.insert("source".to_owned(), json!({ "kind": "self" }));
+        let deps = self.deps();
+        if !deps.is_empty() {
+            file.insert("deps".to_owned(), deps.into());
+        }
+        file.insert("custom".to_owned(), json!({ NAMESPACE: self.ocimod() }));
         writeln!(
             formatter,
             "// Written by ocimod from the module's .tf files, and written anew at each push."
         )?;
-        writeln!(formatter, "module: {}", Quoted(&self.module.to_string()))?;
-        writeln!(formatter, "language: version: {}", Quoted(GENERATED_LANGUAGE))?;
-        writeln!(formatter, "source: kind: \"self\"")?;
-        let deps = self.deps();
-        if !deps.is_empty() {
-            writeln!(formatter, "deps: {}", Written(&deps.into_iter().collect()))?;
-        }
-        let custom = json!({ NAMESPACE: self.ocimod() });
-        writeln!(formatter, "custom: {}", Written(&custom))
+        write!(formatter, "{}", WrittenFile(&file))
     }
 }
 
 impl Generated<'_> {
     /// One entry a path and major version, since `deps` has no room for more: the highest.
-    fn deps(&self) -> Vec<(String, serde_json::Value)> {
+    fn deps(&self) -> Map<String, serde_json::Value> {
         let mut highest: BTreeMap<ModulePath, Version> = BTreeMap::new();
         for module in self.dependencies {
             let version = module.version().without_build();
@@ -407,7 +408,7 @@ impl Generated<'_> {
     fn ocimod(&self) -> serde_json::Value {
         let dependencies: BTreeSet<&ModuleVersion> = self.dependencies.iter().collect();
         let dependencies: Vec<String> = dependencies.into_iter().map(ToString::to_string).collect();
-        let mut ocimod = serde_json::Map::new();
+        let mut ocimod = Map::new();
         ocimod.insert("generated".to_owned(), json!(true));
         let address = self.address.to_string();
         if address != address.to_ascii_lowercase() {
@@ -421,6 +422,187 @@ impl Generated<'_> {
         ocimod.insert("outputs".to_owned(), self.tofu.outputs_json());
         ocimod.insert("providers".to_owned(), self.tofu.providers_json());
         ocimod.insert("calls".to_owned(), self.tofu.calls_json());
-        serde_json::Value::Object(ocimod)
+        ocimod.into()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> ModuleFile {
+        ModuleFile::parse(text.as_bytes(), true).unwrap_or_else(|error| panic!("{text}\n{error}"))
+    }
+
+    fn refused(text: &str) -> ModuleFileError {
+        ModuleFile::parse(text.as_bytes(), true).expect_err(text)
+    }
+
+    #[test]
+    fn files_as_cue_writes_them_are_read() {
+        let file = parse(
+            r#"module: "foo.com/bar@v0"
+language: version: "v0.9.0"
+source: kind:      "git"
+description: "What it is for"
+deps: {
+	"example.com@v1": v:         "v1.2.3"
+	"other.com/something@v0": {v: "v0.2.3", default: true}
+}
+custom: "example.com/tool": test: "data"
+"#,
+        );
+        assert_eq!(file.module.to_string(), "foo.com/bar@v0");
+        assert_eq!(file.language_version.to_string(), "0.9.0");
+        assert!(file.is_from_git());
+        assert_eq!(file.description.as_deref(), Some("What it is for"));
+        let deps: Vec<_> = file
+            .deps
+            .iter()
+            .map(|dep| (dep.path.to_string(), dep.version.to_string(), dep.default, dep.line))
+            .collect();
+        let expected = [("example.com@v1", "1.2.3", false, 6), ("other.com/something@v0", "0.2.3", true, 7)];
+        assert_eq!(
+            deps,
+            expected.map(|(path, version, default, line)| (
+                path.to_owned(),
+                version.to_owned(),
+                default,
+                line
+            ))
+        );
+        assert_eq!(file.custom.keys().collect::<Vec<_>>(), ["example.com/tool"]);
+        assert_eq!(file.custom_ocimod(), None);
+
+        let json = r#"{"module": "cue.example", "language": {"version": "v0.12.0"}}"#;
+        assert_eq!(
+            (parse(json).module.to_string(), parse(json).source_kind),
+            ("cue.example@v0".to_owned(), None)
+        );
+    }
+
+    #[test]
+    fn what_cue_refuses_is_refused_with_its_line() {
+        let start = "module: \"example.com/a@v1\"\nlanguage: version: \"v0.9.0\"\n";
+        for (rest, line, part) in [
+            ("extra: 1", 3, "`extra` is not known"),
+            ("source: {kind: \"none\"}", 3, "`self` or `git`"),
+            ("source: {}", 3, "lacks `kind`"),
+            ("source: kind: \"self\", source: more: 1", 3, "`source.more`"),
+            ("description: 1", 3, "is a number; it has to be a string"),
+            ("deps: []", 3, "it has to be a struct"),
+            ("deps: {\n\"example.com/b\": v: \"v1.0.0\"\n}", 4, "is not a module path with a major version"),
+            ("deps: \"example.com/b@v1\": {}", 3, "lacks its version"),
+            ("deps: \"example.com/b@v1\": v: null", 3, "is null"),
+            ("deps: \"example.com/b@v1\": v: \"1.0.0\"", 3, "in full"),
+            ("deps: \"example.com/b@v1\": v: \"vv1.0.0\"", 3, "in full"),
+            ("deps: \"example.com/b@v1\": v: \"v1.0\"", 3, "in full"),
+            ("deps: \"example.com/b@v1\": v: \"v1.0.0+b\"", 3, "in full"),
+            ("deps: \"example.com/b@v1\": v: \"v2.0.0\"", 3, "another major"),
+            ("deps: \"example.com/b@v1\": {v: \"v1.0.0\", default: 1}", 3, "`true` or `false`"),
+            ("deps: \"example.com/b@v1\": {v: \"v1.0.0\", w: 1}", 3, "is not known"),
+            (
+                "deps: \"example.com/b@v1\": {v: \"v1.0.0\", default: true}\ndeps: \"example.com/b@v2\": {v: \"v2.0.0\", default: true}",
+                4,
+                "cannot be `default: true`",
+            ),
+            ("deps: \"example.com/a@v2\": {v: \"v2.0.0\", default: true}", 3, "cannot be `default: true`"),
+            ("custom: 1", 3, "it has to be a struct"),
+            ("custom: tool: 1", 3, "it has to be a struct"),
+            ("custom: ocimod: dependencies: [\"x\"]", 3, "`custom.ocimod.dependencies`"),
+            ("x: {", 3, "the file ends"),
+        ] {
+            let error = refused(&format!("{start}{rest}"));
+            assert!(error.line() == Some(line) && error.to_string().contains(part), "{rest}: {error}");
+        }
+        for module in
+            ["example.com/a@v1.0.0", "example.com/a@v01", "example.com/a@latest", "example", "Example.com/a"]
+        {
+            let error = refused(&format!("language: version: \"v0.9.0\"\nmodule: \"{module}\""));
+            assert_eq!(error.line(), Some(2), "{module}: {error}");
+        }
+        for (text, part) in [
+            ("", "`language: version`"),
+            ("module: \"example.com/a@v1\"", "`language: version`"),
+            ("language: version: \"v0.9.0\"", "`module`"),
+            ("language: version: \"v0.9.0\"\nmodule: \"\"", "`module`"),
+            ("language: version: \"v0.9\"", "in full"),
+            ("language: version: \"v0.4.0\"", "modules began"),
+            ("module: \"example.com/a@v1\"\nlanguage: version: \"v0.8.0\"\nsource: kind: \"self\"", "raise"),
+        ] {
+            assert!(refused(text).to_string().contains(part), "{text}: {}", refused(text));
+        }
+        assert_eq!(ModuleFile::parse(&[0xff], true), Err(ModuleFileError::NotUtf8));
+    }
+
+    #[test]
+    fn a_file_that_is_not_published_yet_may_leave_out_majors() {
+        let text = "module: \"example.com/a\"\nlanguage: version: \"v0.9.0\"\ndeps: \"example.com/b\": v: \"v2.0.0+x\"";
+        let file = ModuleFile::parse(text.as_bytes(), false).unwrap();
+        assert_eq!(file.deps[0].path.to_string(), "example.com/b@v2");
+    }
+
+    fn example() -> (TofuAddress, Vec<ModuleVersion>, TofuModule) {
+        let files = [
+            (
+                "main.tf",
+                "terraform {\n  required_version = \">= 1.6\"\n  required_providers {\n    aws = { source = \"hashicorp/aws\" }\n  }\n}\n",
+            ),
+            (
+                "variables.tf",
+                "variable \"a\" {\n  type = object({\n    x = string\n  })\n  description = \"A \\\"quoted\\\" one\\n\\t\\\\(x)\"\n}\nvariable \"b\" {\n  default = 1\n}\n",
+            ),
+            (
+                "calls.tf",
+                "output \"o\" {\n  value = 1\n}\nmodule \"m\" {\n  source  = \"acme/subnet/aws\"\n  version = \"~> 1.4\"\n}\n",
+            ),
+        ];
+        let files = files.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
+        let dependencies = ["1.4.0", "1.10.0+b.2", "1.9.0-rc.1", "2.0.0", "1.4.0"];
+        let dependencies = dependencies
+            .map(|version| format!("modules.acme.example/acme/subnet/aws@v{version}").parse().unwrap());
+        (TofuAddress::parse("Acme/vpc/aws").unwrap(), dependencies.to_vec(), TofuModule::read(&files.into()))
+    }
+
+    #[test]
+    fn a_generated_file_says_what_the_module_says() {
+        let (address, dependencies, tofu) = example();
+        let module: ModulePath = "modules.acme.example/acme/vpc/aws@v1".parse().unwrap();
+        let generated =
+            Generated { module: module.clone(), address: &address, dependencies: &dependencies, tofu: &tofu };
+        let text = generated.to_string();
+        let file = parse(&text);
+        assert_eq!((&file.module, file.source_kind), (&module, Some(SourceKind::Itself)));
+        let deps: Vec<_> = file.deps.iter().map(|dep| format!("{} {}", dep.path, dep.version)).collect();
+        assert_eq!(
+            deps,
+            [
+                "modules.acme.example/acme/subnet/aws@v1 1.10.0",
+                "modules.acme.example/acme/subnet/aws@v2 2.0.0"
+            ]
+        );
+        let ocimod = file.custom_ocimod().unwrap();
+        assert!(ocimod.is_generated());
+        assert_eq!(ocimod.address(), Some("Acme/vpc/aws"));
+        assert_eq!((ocimod.inputs(), ocimod.outputs()), (tofu.inputs_json(), tofu.outputs_json()));
+        let all: Vec<_> = ocimod.dependencies().iter().map(|module| module.version().to_string()).collect();
+        assert_eq!(all, ["1.4.0", "1.9.0-rc.1", "1.10.0+b.2", "2.0.0"]);
+        let mut reversed = dependencies.clone();
+        reversed.reverse();
+        assert_eq!(
+            Generated { module, address: &address, dependencies: &reversed, tofu: &tofu }.to_string(),
+            text
+        );
+    }
+
+    #[test]
+    fn a_module_without_anything_has_a_short_file() {
+        let address = TofuAddress::parse("acme/vpc/aws").unwrap();
+        let (module, tofu) = ("modules.internal/acme/vpc/aws@v0".parse().unwrap(), TofuModule::default());
+        let file =
+            parse(&Generated { module, address: &address, dependencies: &[], tofu: &tofu }.to_string());
+        assert_eq!((file.deps.len(), file.custom_ocimod().unwrap().address()), (0, None));
+        assert_eq!(file.custom_ocimod().unwrap().inputs(), json!([]));
     }
 }

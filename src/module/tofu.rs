@@ -293,7 +293,7 @@ struct Reader<'a> {
     module: TofuModule,
 }
 
-impl<'a> Reader<'a> {
+impl Reader<'_> {
     fn read(&mut self) {
         self.waiting = self
             .folders
@@ -350,7 +350,7 @@ impl<'a> Reader<'a> {
             return Vec::new();
         };
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let blocks = if path.ends_with(".json") {
+        let blocks = if path.strip_suffix(".json").is_some() {
             cue_data::parse(text).map(|file| json_blocks(&file)).map_err(|error| (error.line, error.reason))
         } else {
             hcl_edit::parser::parse_body(text)
@@ -396,7 +396,7 @@ impl<'a> Reader<'a> {
                 }
             }
             (FileKind::Configuration, kind, name) if base.is_empty() && !is_shadowed => {
-                self.describe(kind, name, block)
+                self.describe(kind, name, block);
             }
             _ => {}
         }
@@ -476,7 +476,7 @@ impl<'a> Reader<'a> {
                     });
                 }
                 Target::Folder(folder) if self.folders.contains_key(folder.as_str()) => {
-                    self.waiting.push_back(folder)
+                    self.waiting.push_back(folder);
                 }
                 Target::Folder(_) => {
                     self.warn(
@@ -813,6 +813,340 @@ fn json_value(value: &Value) -> Written {
         }
         Value::Null | Value::Number(_) | Value::Bytes(_) | Value::List(_) => {
             Written::Expression(String::new())
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(files: &[(&str, &str)]) -> TofuModule {
+        let files = files.iter().map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec()));
+        TofuModule::read(&files.collect())
+    }
+
+    /// File, line, name and source of each call.
+    fn calls(module: &TofuModule) -> Vec<(&str, usize, &str, String)> {
+        let call = |call: &'_ Call| call.source.to_string();
+        module.calls.iter().map(|one| (one.file.as_str(), one.line, one.name.as_str(), call(one))).collect()
+    }
+
+    const MAIN: &str = r#"
+# The whole of it.
+terraform {
+  required_version = ">= 1.6"
+  required_providers {
+    aws  = { source = "hashicorp/aws", version = "~> 5.0" }
+    null = "~> 3.0"
+  }
+}
+
+variable "name" {
+  type        = string
+  description = "What it is called"
+}
+
+variable "tags" {
+  type = object({
+    owner = optional(string, "nobody")
+  })
+  default   = null
+  sensitive = true
+  validation {
+    condition     = var.tags != null
+    error_message = "no"
+  }
+}
+
+output "id" {
+  description = <<-EOT
+    The identifier,
+      in full.
+  EOT
+  value = module.vpc.id
+}
+
+module "vpc" {
+  source  = "modules.acme.example/acme/vpc/aws//sub/net"
+  version = "~> 1.2"
+  name    = var.name
+}
+"#;
+
+    #[test]
+    fn the_root_folder_says_how_the_module_is_used() {
+        let module =
+            read(&[("main.tf", MAIN), ("modules/a/main.tf", "variable \"inner\" {}\noutput \"inner\" {}")]);
+        assert_eq!(module.warnings, []);
+        assert_eq!(
+            module.inputs_json(),
+            json!([
+                {"name": "name", "type": "string", "description": "What it is called", "required": true, "sensitive": false},
+                {
+                    "name": "tags",
+                    "type": "object({\n    owner = optional(string, \"nobody\")\n  })",
+                    "required": false,
+                    "sensitive": true,
+                },
+            ])
+        );
+        let description = "The identifier,\n  in full.";
+        assert_eq!(
+            module.outputs_json(),
+            json!([{"name": "id", "description": description, "sensitive": false}])
+        );
+        assert_eq!(
+            module.providers_json(),
+            json!([
+                {"name": "aws", "source": "hashicorp/aws", "version": "~> 5.0"},
+                {"name": "null", "version": "~> 3.0"},
+            ])
+        );
+        assert_eq!(module.required_version.as_deref(), Some(">= 1.6"));
+        let call = &module.calls[0];
+        assert_eq!((call.line, call.name.as_str(), call.version.as_deref()), (36, "vpc", Some("~> 1.2")));
+        let Source::Registry { address, subdir } = &call.source else { panic!("{call:?}") };
+        assert_eq!(
+            (address.to_string().as_str(), subdir.as_deref()),
+            ("modules.acme.example/acme/vpc/aws", Some("sub/net"))
+        );
+    }
+
+    #[test]
+    fn json_says_the_same_as_hcl() {
+        let json = r#"{
+          "//": "a comment",
+          "terraform": [{
+            "required_version": ">= 1.6",
+            "required_providers": {
+              "aws": {"source": "hashicorp/aws", "version": "~> 5.0"},
+              "null": "~> 3.0"
+            }
+          }],
+          "variable": {
+            "name": {"type": "string", "description": "What it is called"},
+            "tags": [{"type": "object({\n    owner = optional(string, \"nobody\")\n  })", "default": null, "sensitive": true}]
+          },
+          "output": {"id": {"description": "The identifier,\n  in full.", "value": "${module.vpc.id}"}},
+          "module": {
+            "vpc": {"source": "modules.acme.example/acme/vpc/aws//sub/net", "version": "~> 1.2", "name": "${var.name}"}
+          }
+        }"#;
+        let (mut hcl, mut json) = (read(&[("main.tf", MAIN)]), read(&[("main.tf.json", json)]));
+        assert_eq!(json.calls[0].line, 16);
+        for module in [&mut hcl, &mut json] {
+            module.calls[0].file.clear();
+            module.calls[0].line = 0;
+        }
+        assert_eq!(json, hcl);
+    }
+
+    #[test]
+    fn calls_come_from_what_using_the_module_reaches() {
+        let call = |name: &str, source: &str| format!("module \"{name}\" {{\n  source = \"{source}\"\n}}\n");
+        let files = [
+            ("main.tf", call("inner", "./inner")),
+            ("main.tofu", call("other", "acme/other/aws")),
+            ("inner/main.tf", call("up", "../lib//x/../")),
+            ("lib/x.tf", call("round", "../inner") + &call("reached", "acme/reached/aws")),
+            ("modules/sub/main.tf", call("sub", "acme/sub/aws")),
+            ("modules/sub/nested/main.tf", call("nested", "acme/nested/aws")),
+            ("modules/sub/examples/x/main.tf", call("no", "acme/no/aws")),
+            ("modules/test-bed/main.tf", call("bed", "acme/bed/aws")),
+            ("examples/x/main.tf", call("no", "acme/no/aws")),
+            ("test/main.tf", call("no", "../../..")),
+            ("unreached/main.tf", call("no", "acme/no/aws")),
+            (".hidden.tf", call("no", "acme/no/aws")),
+        ];
+        let files: Vec<_> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
+        let module = read(&files);
+        assert_eq!((&module.warnings[..], &module.escapes[..]), (&[][..], &[][..]));
+        assert_eq!(
+            calls(&module),
+            [
+                ("main.tf", 1, "inner", "./inner".to_owned()),
+                ("main.tofu", 1, "other", "acme/other/aws".to_owned()),
+                ("modules/sub/main.tf", 1, "sub", "acme/sub/aws".to_owned()),
+                ("modules/sub/nested/main.tf", 1, "nested", "acme/nested/aws".to_owned()),
+                ("modules/test-bed/main.tf", 1, "bed", "acme/bed/aws".to_owned()),
+                ("inner/main.tf", 1, "up", "../lib//x/../".to_owned()),
+                ("lib/x.tf", 1, "round", "../inner".to_owned()),
+                ("lib/x.tf", 4, "reached", "acme/reached/aws".to_owned()),
+            ]
+        );
+        assert!(module.calls.iter().all(|call| call.scope == Scope::Always));
+    }
+
+    #[test]
+    fn a_tofu_file_hides_the_tf_file_beside_it_but_for_its_calls() {
+        let module = read(&[
+            ("main.tf", "variable \"old\" {}\nmodule \"old\" {\n  source = \"acme/old/aws\"\n}"),
+            ("main.tofu", "variable \"new\" {}\nmodule \"new\" {\n  source = \"acme/new/aws\"\n}"),
+        ]);
+        assert_eq!(module.inputs.iter().map(|input| input.name.as_str()).collect::<Vec<_>>(), ["new"]);
+        assert_eq!(module.calls.len(), 2);
+    }
+
+    #[test]
+    fn what_only_tests_call_is_marked() {
+        let module = read(&[
+            ("main.tf", ""),
+            (
+                "a.tftest.hcl",
+                "run \"setup\" {\n  module {\n    source = \"acme/setup/aws\"\n    version = \"1.0.0\"\n  }\n}",
+            ),
+            (
+                "tests/b.tofutest.hcl",
+                "run \"b\" {\n  module {\n    source = \"./tests/bed\"\n  }\n}\nrun \"plain\" {}",
+            ),
+            ("tests/bed/main.tf", "module \"deep\" {\n  source = \"acme/deep/aws\"\n}"),
+            ("tests/c.tftest.json", r#"{"run": {"c": {"module": {"source": "acme/c/aws"}}}}"#),
+            ("examples/x/d.tftest.hcl", "run \"no\" {\n  module {\n    source = \"acme/no/aws\"\n  }\n}"),
+        ]);
+        assert_eq!(module.warnings, []);
+        assert_eq!(
+            calls(&module),
+            [
+                ("a.tftest.hcl", 2, "setup", "acme/setup/aws".to_owned()),
+                ("tests/b.tofutest.hcl", 2, "b", "./tests/bed".to_owned()),
+                ("tests/c.tftest.json", 1, "c", "acme/c/aws".to_owned()),
+                ("tests/bed/main.tf", 1, "deep", "acme/deep/aws".to_owned()),
+            ]
+        );
+        assert!(module.calls.iter().all(|call| call.scope == Scope::TestOnly));
+    }
+
+    #[test]
+    fn a_source_that_leads_out_of_the_module_is_an_escape() {
+        for source in ["../x", "..", "./a/../../x", "./modules/../..", "..\\\\x"] {
+            let text = format!("module \"x\" {{\n  # why\n  source = \"{source}\"\n}}");
+            let module = read(&[("main.tf", &text)]);
+            assert_eq!(module.escapes.len(), 1, "{source}");
+            assert_eq!((module.escapes[0].file.as_str(), module.escapes[0].line), ("main.tf", 3));
+        }
+        let module = read(&[("main.tf", ""), ("modules/a/x.tf", "module \"x\" {\n  source = \"../../\"\n}")]);
+        assert_eq!(module.escapes, []);
+    }
+
+    #[test]
+    fn sources_are_classified_as_opentofu_does() {
+        for (source, is_registry) in [
+            ("acme/vpc/aws", true),
+            ("acme/vpc/aws//modules/x", true),
+            ("registry.example.com:8443/acme/vpc/aws", true),
+            ("github.com/acme/vpc", false),
+            ("github.com/acme/vpc/aws", false),
+            ("git::https://example.com/vpc.git?ref=v1", false),
+            ("oci://example.com/vpc", false),
+            ("/opt/modules/vpc", false),
+            ("", false),
+        ] {
+            assert_eq!(matches!(Source::of(source), Source::Registry { .. }), is_registry, "{source}");
+            assert_eq!(matches!(Source::of(source), Source::Remote(_)), !is_registry, "{source}");
+        }
+    }
+
+    #[test]
+    fn passwords_and_keys_are_left_out_of_remote_sources() {
+        for (source, shown) in [
+            ("git::https://user:secret@example.com/a.git?ref=v1", "git::https://example.com/a.git?ref=v1"),
+            ("https://token@example.com/a@b.zip", "https://example.com/a@b.zip"),
+            (
+                "git::ssh://git@example.com/a.git?sshkey=c2VjcmV0&ref=v1&depth=1",
+                "git::ssh://git@example.com/a.git?ref=v1&depth=1",
+            ),
+            ("s3::https://s3.example.com/a.zip?aws_access_key_secret=x", "s3::https://s3.example.com/a.zip"),
+            ("git@github.com:acme/vpc.git", "git@github.com:acme/vpc.git"),
+            ("https://user:secret@example.com", "https://example.com"),
+        ] {
+            assert_eq!(Source::of(source), Source::Remote(shown.to_owned()), "{source}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_a_warning_with_its_place() {
+        let long = format!("a = {}", "(".repeat(100_000));
+        let module = read(&[
+            ("a.tf", "variable \"x\" {\n  type = \n}"),
+            (
+                "b.tf",
+                "module \"x\" {\n  source = \"${var.x}\"\n}\nmodule \"y\" {\n}\nmodule \"z\" {\n  source = \"./missing\"\n}",
+            ),
+            ("c.tf.json", "{\"module\": {\n\"x\": {\"source\": \"${var.x}\"}}}"),
+            ("d.tf.json", "[1"),
+            ("e.tf", &long),
+            ("f_override.tf", "module \"x\" {\n  version = \"1.0.0\"\n}"),
+        ]);
+        let shown: Vec<String> = module.warnings.iter().map(ToString::to_string).collect();
+        let starts = [
+            "a.tf:2: the file could not",
+            "b.tf:2: the source of module `x`",
+            "b.tf:4: module `y`",
+            "b.tf:7: the source `./m",
+        ];
+        let starts =
+            [&starts[..], &["c.tf.json:2: the source", "d.tf.json:1: the file", "e.tf:1: the file"][..]]
+                .concat();
+        assert_eq!(shown.len(), starts.len(), "{shown:#?}");
+        for (shown, start) in shown.iter().zip(starts) {
+            assert!(shown.starts_with(start) && shown.len() < 400, "{shown} / {start}");
+        }
+        let module = TofuModule::read(&BTreeMap::from([("a.tf".to_owned(), vec![0xff])]));
+        assert_eq!(module.warnings[0].to_string(), "a.tf: the file is not UTF-8 and was not read");
+    }
+
+    #[test]
+    fn a_byte_order_mark_and_windows_line_ends_do_not_matter() {
+        let module = read(&[(
+            "main.tf",
+            "\u{feff}variable \"a\" {}\r\n\r\nmodule \"m\" {\r\n  source = \"a/b/c\"\r\n}\r\n",
+        )]);
+        assert_eq!((module.inputs.len(), module.calls[0].line, module.warnings.len()), (1, 3, 0));
+    }
+
+    #[test]
+    fn the_number_of_blocks_is_limited() {
+        let module =
+            read(&[("main.tf", &"module \"m\" {\n  source = \"a/b/c\"\n}\n".repeat(MAX_BLOCKS + 5))]);
+        assert_eq!((module.calls.len(), module.warnings.len()), (MAX_BLOCKS, 1));
+    }
+
+    #[test]
+    fn names_tell_which_files_are_wanted() {
+        for name in [
+            "main.tf",
+            "a/b.tofu",
+            "x.tf.json",
+            "x.tofu.json",
+            "t/x.tftest.hcl",
+            "x.tofutest.json",
+            "x.tftest.hcl.json",
+        ] {
+            assert!(is_tofu_file(name), "{name}");
+        }
+        for name in [
+            "",
+            "README.md",
+            ".main.tf",
+            "a/.x.tofu",
+            "main.tf~",
+            "#main.tf#",
+            "x.tfvars",
+            "x.hcl",
+            "tf",
+            "main.tf/x",
+        ] {
+            assert!(!is_tofu_file(name), "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_is_too_much(text in "[\\PC\n\"{}$%=<>()\\[\\]]{0,200}", json in "[\\PC\"{}:,\\[\\]]{0,100}") {
+            read(&[("a.tf", &text), ("a.tf.json", &json), ("a.tftest.hcl", &text)]);
         }
     }
 }
