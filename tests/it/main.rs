@@ -3,5 +3,6 @@
 
 mod clients;
 mod push;
+mod redirect;
 mod serve;
 mod support;
