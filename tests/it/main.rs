@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)] // in a test a panic is the message
 
 mod clients;
+mod conformance;
+mod failing_registry;
 mod push;
 mod redirect;
 mod serve;
