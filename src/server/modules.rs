@@ -130,7 +130,10 @@ pub(super) async fn versions(
     let answer = if is_known {
         answer.status(StatusCode::NOT_MODIFIED).body(Body::empty())
     } else {
-        answer.header(CONTENT_TYPE, "application/json").body(Body::from(body))
+        answer
+            .header(CONTENT_TYPE, "application/json")
+            .header(CONTENT_LENGTH, body.len())
+            .body(Body::from(body))
     };
     answer.map_err(unbuildable)
 }
@@ -143,6 +146,7 @@ pub(super) async fn download(State(app): State<Arc<App>>, Path(path): Path<Versi
     let body = json!({"location": location}).to_string();
     Response::builder()
         .header(CONTENT_TYPE, "application/json")
+        .header(CONTENT_LENGTH, body.len())
         .header("X-Terraform-Get", &location)
         .body(Body::from(body))
         .map_err(unbuildable)
