@@ -109,9 +109,7 @@ impl Value {
     /// Takes in what the same field says a second time; `false` where the two contradict each other.
     fn unify(&mut self, other: Self) -> bool {
         match (self, other) {
-            (Self::Struct(fields), Self::Struct(others)) => {
-                others.fields.into_iter().all(|field| fields.insert(field.label, field.line, field.value))
-            }
+            (Self::Struct(fields), Self::Struct(others)) => fields.merge(others),
             (Self::List(values), Self::List(others)) => {
                 values.len() == others.len()
                     && values.iter_mut().zip(others).all(|(value, other)| value.unify(other))
@@ -142,6 +140,11 @@ impl Struct {
         self.fields.iter()
     }
 
+    /// `false` where the two contradict each other.
+    fn merge(&mut self, other: Self) -> bool {
+        other.fields.into_iter().all(|field| self.insert(field.label, field.line, field.value))
+    }
+
     /// `false` where the field is there with a value that contradicts.
     fn insert(&mut self, label: String, line: usize, value: Value) -> bool {
         if let Some(&place) = self.places.get(&label) {
@@ -157,7 +160,7 @@ impl Struct {
 pub(super) fn parse(text: &str) -> Result<Struct, CueError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let place = Place { at: 0, line: 1, line_start: 0 };
-    Parser { text, place, depth: 0, values: 0 }.file()
+    Parser { text, place, depth: 0, values: 0 }.fields(None)
 }
 
 /// Offsets in bytes; a column is counted only where an error needs it, so that long lines cost nothing.
@@ -183,24 +186,6 @@ enum Label {
 }
 
 impl<'a> Parser<'a> {
-    fn file(&mut self) -> Result<Struct, CueError> {
-        self.blanks();
-        if self.peek() != Some('{') {
-            return self.fields(None);
-        }
-        self.next();
-        let fields = self.fields(Some('}'))?;
-        self.blanks();
-        if self.peek() == Some(',') {
-            self.next();
-            self.blanks();
-        }
-        match self.peek() {
-            None => Ok(fields),
-            Some(_) => Err(self.error("expected the end of the file behind the struct that it consists of")),
-        }
-    }
-
     /// Fields up to the closing brace, which is taken, or to the end of the file.
     fn fields(&mut self, closing: Option<char>) -> Result<Struct, CueError> {
         let mut fields = Struct::default();
@@ -214,6 +199,16 @@ impl<'a> Parser<'a> {
                     return Ok(fields);
                 }
                 Some('@') => self.attribute()?,
+                // A struct without a label is part of the one that it stands in; a JSON document is one in a file.
+                Some('{') => {
+                    let start = self.place;
+                    let Value::Struct(embedded) = self.value()? else { continue };
+                    if !fields.merge(embedded) {
+                        return Err(
+                            self.error_at(start, "a field in this struct was given another value before")
+                        );
+                    }
+                }
                 Some(_) => self.field(&mut fields)?,
             }
             self.separator(closing)?;
@@ -271,7 +266,7 @@ impl<'a> Parser<'a> {
             }
             _ => return false,
         };
-        let behind = behind.trim_start_matches([' ', '\t', '\r']);
+        let behind = behind.trim_start_matches([' ', '\t', '\r', '\n']);
         behind.starts_with(':') || behind.starts_with("?:") || behind.starts_with("!:")
     }
 
@@ -286,11 +281,13 @@ impl<'a> Parser<'a> {
             Some('#') => return Err(self.error("definitions (`#name`) are no data")),
             Some('(' | '[') => return Err(self.error("computed labels and patterns are no data")),
             Some('.') => return Err(self.error("`...` is no data")),
-            Some('{') => return Err(self.error("a struct within a struct needs a label")),
             Some(letter) if is_identifier_start(letter) => {
                 let name = self.identifier();
                 if name.starts_with("_#") || name.contains('#') {
                     return Err(self.error("definitions (`#name`) are no data"));
+                }
+                if name.starts_with("__") {
+                    return Err(self.error("names that begin with `__` are reserved"));
                 }
                 if name.starts_with('_') { Label::Absent } else { Label::Regular(name.to_owned()) }
             }
@@ -299,7 +296,7 @@ impl<'a> Parser<'a> {
             }
             None => return Err(self.error("expected a field, found the end of the file")),
         };
-        self.inline_blanks();
+        self.blanks();
         let is_optional = self.peek() == Some('?');
         if is_optional {
             self.next();
@@ -380,7 +377,7 @@ impl<'a> Parser<'a> {
                     _ => Err(self.error("definitions (`#name`) are no data")),
                 }
             }
-            Some('-' | '.' | '0'..='9') if !self.rest().starts_with("...") => self.number(),
+            Some('-' | '+' | '.' | '0'..='9') if !self.rest().starts_with("...") => self.number(),
             Some(letter) if is_identifier_start(letter) => {
                 let start = self.place;
                 match self.identifier() {
@@ -421,20 +418,28 @@ impl<'a> Parser<'a> {
     }
 
     fn number(&mut self) -> Result<Value, CueError> {
+        let start = self.place;
+        let is_negative = self.peek() == Some('-');
+        if matches!(self.peek(), Some('-' | '+')) {
+            self.next();
+            self.inline_blanks();
+        }
         let rest = self.rest();
         let mut before = ' ';
-        let end = rest.char_indices().find(|&(offset, letter)| {
-            let is_sign = letter == '-' && (offset == 0 || matches!(before, 'e' | 'E'))
-                || letter == '+' && matches!(before, 'e' | 'E');
+        let end = rest.find(|letter: char| {
+            let is_sign = matches!(letter, '-' | '+') && matches!(before, 'e' | 'E');
             before = letter;
             !(letter.is_ascii_alphanumeric() || letter == '_' || letter == '.' || is_sign)
         });
-        let written = &rest[..end.map_or(rest.len(), |(offset, _)| offset)];
+        let written = &rest[..end.unwrap_or(rest.len())];
         let number = canonical_number(written).ok_or_else(|| {
-            self.error(&format!("`{}` is not a number", written.chars().take(80).collect::<String>()))
+            self.error_at(
+                start,
+                &format!("`{}` is not a number", written.chars().take(80).collect::<String>()),
+            )
         })?;
         self.place.at += written.len();
-        Ok(Value::Number(number))
+        Ok(Value::Number(if is_negative { format!("-{number}") } else { number }))
     }
 
     /// `@name(...)`: taken for what it is, and left out.
@@ -700,12 +705,8 @@ fn is_identifier_part(letter: char) -> bool {
     is_identifier_start(letter) || letter.is_numeric()
 }
 
-/// A number without `_`; whole ones in decimal.
-fn canonical_number(written: &str) -> Option<String> {
-    let (sign, digits) = match written.strip_prefix('-') {
-        Some(digits) => ("-", digits),
-        None => ("", written),
-    };
+/// A number without `_`; whole ones in decimal. The sign was read before.
+fn canonical_number(digits: &str) -> Option<String> {
     let is_well_separated = !digits.starts_with('_') && !digits.ends_with('_') && !digits.contains("__");
     if digits.is_empty() || !is_well_separated {
         return None;
@@ -718,22 +719,24 @@ fn canonical_number(written: &str) -> Option<String> {
             } else {
                 // What does not fit stays as it was written: nothing here computes with it.
                 Some(match u128::from_str_radix(rest, radix) {
-                    Ok(number) => format!("{sign}{number}"),
-                    Err(_) => format!("{sign}{plain}"),
+                    Ok(number) => number.to_string(),
+                    Err(_) => plain.clone(),
                 })
             };
         }
     }
     if let Some((number, multiplier)) = multiplied(&plain) {
-        let number: u128 = if is_decimal(number) { number.parse().ok()? } else { return None };
-        return Some(format!("{sign}{}", number.checked_mul(multiplier)?));
+        let is_number = is_decimal(number) || is_float(number);
+        let whole = number.parse::<u128>().ok().and_then(|number| number.checked_mul(multiplier));
+        return is_number.then(|| whole.map_or_else(|| plain.clone(), |whole| whole.to_string()));
     }
-    if is_decimal(&plain) {
-        return Some(format!("{sign}{plain}"));
-    }
-    let (mantissa, exponent) = match plain.split_once(['e', 'E']) {
+    (is_decimal(&plain) || is_float(&plain)).then_some(plain)
+}
+
+fn is_float(text: &str) -> bool {
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, Some(exponent.strip_prefix(['+', '-']).unwrap_or(exponent))),
-        None => (plain.as_str(), None),
+        None => (text, None),
     };
     let all_digits = |text: &str| text.bytes().all(|digit| digit.is_ascii_digit());
     let is_mantissa = match mantissa.split_once('.') {
@@ -744,8 +747,7 @@ fn canonical_number(written: &str) -> Option<String> {
         }
         None => is_decimal(mantissa),
     };
-    let is_exponent = exponent.is_none_or(|exponent| !exponent.is_empty() && all_digits(exponent));
-    (is_mantissa && is_exponent).then(|| format!("{sign}{plain}"))
+    is_mantissa && exponent.is_none_or(|exponent| !exponent.is_empty() && all_digits(exponent))
 }
 
 fn is_decimal(digits: &str) -> bool {
@@ -933,6 +935,8 @@ mod tests {
             "a: {b: c: 1}\na: b: c: 1\nd: \"x\"\na: b: {}",
             "@extern(embed)\na: b: c: 1 @tag(x, y=\"\\\")\") @other()\nd:\n\"x\"",
             "a: b: c: 1\nd: #\"x\"#",
+            "{a: b: c: 1, {d: \"x\"}}",
+            "a: b\n: c: +1\nd: \"x\"",
             "_hidden: {z: 1}\na: b: c: 1\nd: \"x\"\ne?: 5",
         ] {
             assert_eq!(json_of(text), expected, "{text}");
@@ -954,7 +958,7 @@ mod tests {
     #[test]
     fn scalars_and_lists_are_read() {
         assert_eq!(
-            json_of("x: [null, true, false, -3, 0x10, 1_000, 2Ki, 1K, 0b11, 0o17, 1.5, 1e3, .5,]"),
+            json_of("x: [null, true, false, - 3, 0x10, 1_000, 2Ki, 1K, 0b11, 0o17, 1.5, 1e3, .5,]"),
             json!({"x": [null, true, false, -3, 16, 1000, 2048, 1000, 3, 15, 1.5, 1000.0, 0.5]})
         );
         assert_eq!(json_of("x: [\n\t1\n\t2,\n\t[],\n]"), json!({"x": [1, 2, []]}));
@@ -1033,7 +1037,6 @@ mod tests {
             ("a: *1", "1:4: expected a value"),
             ("a: (1)", "1:4: expected a value"),
             ("a: >1", "1:4: expected a value"),
-            ("a: +1", "1:4: expected a value"),
             ("a: _|_", "1:4: `_`"),
             ("let x = 1", "1:5: `let`"),
             ("if true {}", "1:4: `let`"),
@@ -1046,8 +1049,9 @@ mod tests {
             ("a: [1", "1:6: the file ends"),
             ("a: {b: 1]", "1:9: expected a comma"),
             ("}", "1:1: expected a field"),
-            ("{a: 1} b: 2", "1:8: expected the end"),
-            ("a: {{b: 1}}", "1:5: a struct"),
+            ("{a: 1} b: 2", "1:8: expected a comma"),
+            ("a: {b: 1, {b: 2}}", "1:11: a field in this struct"),
+            ("__a: 1", "1:4: names"),
             ("1: 2", "1:1: expected a field"),
             ("ä: 1\nä: é", "2:4: `é` is no data"),
             ("a: 1\na: 2", "2:1: `a` was given another value"),

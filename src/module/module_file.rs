@@ -127,7 +127,7 @@ impl ModuleFile {
                 Some(field) => Some(text_of(field, "description")?.to_owned()),
                 None => None,
             },
-            deps: dependencies(&file, &module, strict)?,
+            deps: dependencies(&file, &module, &language_version, strict)?,
             ocimod: match file.get("custom").and_then(|field| field.value.as_struct()?.get(NAMESPACE)) {
                 Some(field) => Some(Ocimod::read(field)?),
                 None => None,
@@ -242,7 +242,12 @@ fn source_kind(file: &Struct, language: &Version) -> Result<Option<SourceKind>> 
     }
 }
 
-fn dependencies(file: &Struct, module: &ModulePath, strict: bool) -> Result<Vec<Dependency>> {
+fn dependencies(
+    file: &Struct,
+    module: &ModulePath,
+    language: &Version,
+    strict: bool,
+) -> Result<Vec<Dependency>> {
     let Some(deps) = file.get("deps") else { return Ok(Vec::new()) };
     let mut dependencies = Vec::new();
     // The module itself is what imports of its own path mean.
@@ -253,7 +258,15 @@ fn dependencies(file: &Struct, module: &ModulePath, strict: bool) -> Result<Vec<
         let fields = struct_of(field, &name)?;
         only(fields, &format!("{name}."), &["v", "default", "replaceWith"])?;
         if let Some(replacement) = fields.get("replaceWith") {
-            text_of(replacement, &format!("{name}.replaceWith"))?;
+            let name = format!("{name}.replaceWith");
+            text_of(replacement, &name)?;
+            if *language < Version::new(0, 17, 0) {
+                return Err(wrong(
+                    replacement,
+                    name,
+                    "came with language version v0.17.0; raise `language: version`",
+                ));
+            }
         }
         let Some(v) = fields.get("v") else {
             return Err(wrong(field, name, "lacks its version: `v: \"v1.2.0\"`"));
@@ -508,6 +521,11 @@ custom: "example.com/tool": test: "data"
                 "cannot be `default: true`",
             ),
             ("deps: \"example.com/a@v2\": {v: \"v2.0.0\", default: true}", 3, "cannot be `default: true`"),
+            (
+                "deps: \"example.com/b@v1\": {v: \"v1.0.0\", replaceWith: \"./b\"}",
+                3,
+                "raise `language: version`",
+            ),
             ("custom: 1", 3, "it has to be a struct"),
             ("custom: tool: 1", 3, "it has to be a struct"),
             ("custom: ocimod: dependencies: [\"x\"]", 3, "`custom.ocimod.dependencies`"),

@@ -18,6 +18,9 @@ use super::tofu_address::TofuAddress;
 
 /// A larger file is not read: nobody wrote it by hand, and what is parsed takes a multiple of it in memory.
 const MAX_FILE: usize = 4 * 1024 * 1024;
+/// A file with more `=` and `:` than this is not read: the parser compares each key of an object with all before it, so that a
+/// file full of keys would take minutes. Files written by hand have some thousands.
+const MAX_ASSIGNMENTS: usize = 30_000;
 /// More blocks than this are not taken in; the largest published modules have some hundreds.
 const MAX_BLOCKS: usize = 10_000;
 /// Longer descriptions and types are cut, so that the generated module file stays small.
@@ -350,7 +353,16 @@ impl Reader<'_> {
             return Vec::new();
         };
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let blocks = if path.strip_suffix(".json").is_some() {
+        let is_json = path.strip_suffix(".json").is_some();
+        if !is_json && text.bytes().filter(|byte| matches!(byte, b'=' | b':')).count() > MAX_ASSIGNMENTS {
+            self.warn(
+                path,
+                None,
+                format!("the file has more than {MAX_ASSIGNMENTS} assignments and was not read"),
+            );
+            return Vec::new();
+        }
+        let blocks = if is_json {
             cue_data::parse(text).map(|file| json_blocks(&file)).map_err(|error| (error.line, error.reason))
         } else {
             hcl_edit::parser::parse_body(text)
@@ -1112,6 +1124,10 @@ module "vpc" {
         let module =
             read(&[("main.tf", &"module \"m\" {\n  source = \"a/b/c\"\n}\n".repeat(MAX_BLOCKS + 5))]);
         assert_eq!((module.calls.len(), module.warnings.len()), (MAX_BLOCKS, 1));
+        let keys: String =
+            (0..=MAX_ASSIGNMENTS).fold(String::new(), |keys, number| keys + &format!("k{number}=1,"));
+        let module = read(&[("main.tf", &format!("locals {{\n  a = {{{keys}}}\n}}"))]);
+        assert!(module.warnings[0].message.contains("assignments"));
     }
 
     #[test]
