@@ -1,1 +1,19 @@
-//! What a module is: paths, versions, constraints, the module file, and what `.tf` files say.
+//! What a module is: its path and versions, its module file, and what its `.tf` files say. All of it is pure.
+
+mod address;
+mod constraint;
+mod cue_data;
+mod module_file;
+mod path;
+mod tofu;
+mod tofu_address;
+mod version;
+
+pub use address::{Address, AddressAt, AddressError, OciAddress, ProviderAddress, VersionQuery};
+pub use constraint::{Constraint, ConstraintError};
+pub use cue_data::Value;
+pub use module_file::{Dependency, Generated, ModuleFile, ModuleFileError, Ocimod, SourceKind};
+pub use path::{CuePath, Host, ModulePath, ModuleVersion, PathError};
+pub use tofu::{Call, Escape, Input, Output, RequiredProvider, Scope, Source, TofuModule, is_tofu_file};
+pub use tofu_address::TofuAddress;
+pub use version::{Version, VersionError};

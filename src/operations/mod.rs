@@ -1,1 +1,42 @@
-//! The verbs: what the commands and the endpoints do.
+//! The verbs: what the commands and the endpoints do. Whoever wants to know how a push works opens [`push`].
+
+pub mod check;
+pub mod connect;
+pub mod download;
+pub mod error;
+pub mod git;
+pub mod inspect;
+pub mod install;
+mod license;
+pub mod list;
+pub mod pack;
+pub mod prepare;
+mod progress;
+pub mod published;
+pub mod pull;
+pub mod push;
+pub mod resolve;
+pub mod routes;
+
+pub use error::OperationError;
+pub use progress::{NoProgress, Progress};
+
+/// Runs work that reads and writes files, or that computes for long, where it does not hold up other tasks.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> error::Result<T> + Send + 'static,
+) -> error::Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(answer) => answer,
+        Err(error) => match error.try_into_panic() {
+            // A bug: it shall be seen as what it is.
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(error) => Err(OperationError::io("waiting for work")(error.into())),
+        },
+    }
+}
+
+/// A time in seconds since 1970 as RFC 3339, in UTC.
+pub(crate) fn rfc3339(seconds: i64) -> String {
+    let time = chrono::DateTime::from_timestamp(seconds, 0).unwrap_or_default();
+    time.to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
+}

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::oci::RequestError;
 use crate::oci::ErrorCode;
+use crate::operations::OperationError;
 use crate::registry::RegistryError;
 
 /// When to come back where nobody has said it: long enough for a restart behind us, short enough for a person who waits.
@@ -35,6 +36,15 @@ pub enum ApiError {
     /// A registry did not take what a caller pushed: bytes that are wrong are the caller's fault.
     #[error(transparent)]
     Push(RegistryError),
+    /// What the module registry protocol asked for did not work.
+    #[error(transparent)]
+    Operation(#[from] OperationError),
+    /// A module, a version or a zip that is not there; the message says which.
+    #[error("{0}")]
+    NotFound(String),
+    /// An answer that cannot be built of what is in it.
+    #[error("the answer cannot be built: {0}")]
+    Unbuildable(Box<dyn std::error::Error + Send + Sync>),
     /// The request is none of the distribution API.
     #[error(transparent)]
     Request(#[from] RequestError),
@@ -87,14 +97,15 @@ impl ApiError {
         let number = match self {
             Self::Registry(error) => registry_status(error, 500),
             Self::Push(error) => registry_status(error, 400),
+            Self::Operation(error) => operation_status(error),
             Self::Request(error) => error.status().0,
             Self::OutOfOrder { .. } => 416,
             Self::NoMediaType | Self::BrokenBody => 400,
-            Self::NoEndpoint => 404,
+            Self::NotFound(_) | Self::NoEndpoint => 404,
             Self::ReadOnly => 405,
             Self::ForeignHost | Self::Proxied | Self::ForeignOrigin => 403,
             Self::Stopping | Self::NotReady => 503,
-            Self::Panicked(_) => 500,
+            Self::Unbuildable(_) | Self::Panicked(_) => 500,
         };
         StatusCode::from_u16(number).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
@@ -109,22 +120,27 @@ impl ApiError {
             Self::NoMediaType => Some(ErrorCode::ManifestInvalid),
             Self::NoEndpoint | Self::ReadOnly => Some(ErrorCode::Unsupported),
             Self::ForeignHost | Self::Proxied | Self::ForeignOrigin => Some(ErrorCode::Denied),
-            Self::Stopping | Self::NotReady | Self::Panicked(_) => None,
+            // None of these is an answer of the distribution API.
+            Self::Operation(_) | Self::NotFound(_) => Some(ErrorCode::NameUnknown),
+            Self::Stopping | Self::NotReady | Self::Unbuildable(_) | Self::Panicked(_) => None,
         };
         code.map_or(UNKNOWN, ErrorCode::as_str)
     }
 
+    /// The failure of a registry, where it is one.
+    fn registry_error(&self) -> Option<&RegistryError> {
+        match self {
+            Self::Registry(error)
+            | Self::Push(error)
+            | Self::Operation(OperationError::Registry { source: error, .. }) => Some(error),
+            _ => None,
+        }
+    }
+
     /// What the caller is told.
     fn public_message(&self) -> Cow<'static, str> {
-        match self {
-            Self::Stopping | Self::NotReady => return self.to_string().into(),
-            // Both name the registry behind the server.
-            Self::Registry(RegistryError::Denied { .. }) | Self::Push(RegistryError::Denied { .. }) => {
-                return "this is not allowed".into();
-            }
-            _ => {}
-        }
         match self.status() {
+            _ if matches!(self, Self::Stopping | Self::NotReady) => self.to_string().into(),
             StatusCode::TOO_MANY_REQUESTS => "there are too many requests at the moment".into(),
             StatusCode::BAD_GATEWAY => "the registry behind this server gave no usable answer".into(),
             StatusCode::SERVICE_UNAVAILABLE => {
@@ -132,7 +148,23 @@ impl ApiError {
             }
             StatusCode::INSUFFICIENT_STORAGE => "the server has no room left".into(),
             status if status.is_server_error() => "the server failed; its log says why".into(),
-            _ => self.to_string().into(),
+            status => match (self, self.registry_error()) {
+                // It names the registry behind the server.
+                (_, Some(RegistryError::Denied { .. })) => "this is not allowed".into(),
+                // Where a module was looked for is for the operator.
+                (Self::Operation(error), _) if status == StatusCode::NOT_FOUND => match error {
+                    OperationError::NoModule { module, .. } => {
+                        format!("there is no module `{module}`").into()
+                    }
+                    _ => "there is no such module".into(),
+                },
+                (Self::Operation(OperationError::Refused(findings)), _) => {
+                    let rule = findings.first().map_or("unknown", |finding| finding.rule);
+                    format!("the module's zip breaks the rule `{rule}`, so it is not served").into()
+                }
+                (_, Some(error)) => error.to_string().into(),
+                _ => self.to_string().into(),
+            },
         }
     }
 
@@ -158,20 +190,19 @@ impl ApiError {
                 headers.insert(name, value);
             }
         };
-        match self {
-            Self::OutOfOrder { offset, location } => {
+        match (self, self.registry_error()) {
+            (Self::OutOfOrder { offset, location }, _) => {
                 set(header::RANGE, received(*offset));
                 set(header::LOCATION, location.clone());
             }
-            Self::Registry(RegistryError::RangeNotSatisfiable { size }) => {
+            (_, Some(RegistryError::RangeNotSatisfiable { size })) => {
                 set(header::CONTENT_RANGE, format!("bytes */{size}"));
             }
-            Self::Registry(RegistryError::TooManyRequests { retry_after, .. })
-            | Self::Push(RegistryError::TooManyRequests { retry_after, .. }) => {
+            (_, Some(RegistryError::TooManyRequests { retry_after, .. })) => {
                 let wait = retry_after.unwrap_or(RETRY_AFTER).max(Duration::from_secs(1));
                 set(header::RETRY_AFTER, wait.as_secs().to_string());
             }
-            Self::Request(RequestError::Method { allow }) => set(header::ALLOW, (*allow).to_owned()),
+            (Self::Request(RequestError::Method { allow }), _) => set(header::ALLOW, (*allow).to_owned()),
             _ if self.status() == StatusCode::METHOD_NOT_ALLOWED => {
                 set(header::ALLOW, "GET, HEAD".to_owned());
             }
@@ -219,6 +250,27 @@ fn registry_status(error: &RegistryError, mismatch: u16) -> u16 {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => 507,
             _ => 500,
         },
+    }
+}
+
+/// What is kept and is no module that can be installed is, to a client, not there; what is refused is there and bad.
+fn operation_status(error: &OperationError) -> u16 {
+    match error {
+        OperationError::Registry { source, .. } => registry_status(source, 500),
+        OperationError::Route(_)
+        | OperationError::NoModule { .. }
+        | OperationError::NoVersion { .. }
+        | OperationError::NotAModule { .. }
+        | OperationError::Tag(_)
+        | OperationError::Usage { .. } => 404,
+        OperationError::Refused(_) => 422,
+        // None of these comes of reading.
+        OperationError::Setting(_)
+        | OperationError::Template(_)
+        | OperationError::OtherModule { .. }
+        | OperationError::Exists { .. }
+        | OperationError::OtherForm { .. }
+        | OperationError::Io { .. } => 500,
     }
 }
 
@@ -312,8 +364,11 @@ mod tests {
 
     #[test]
     fn no_body_tells_what_is_behind_the_server() {
-        for error in failures_behind_the_server() {
-            let error = ApiError::Registry(error);
+        let operation = |source| OperationError::Registry { place: "secret.example/modules".into(), source };
+        let read = failures_behind_the_server().into_iter().map(ApiError::Registry);
+        let asked = failures_behind_the_server().into_iter().map(operation).map(ApiError::Operation);
+        let absent = ApiError::Operation(operation(RegistryError::RepositoryUnknown("secret/acme".into())));
+        for error in read.chain(asked).chain([absent]) {
             for rendering in [Rendering::Distribution, Rendering::RegistryProtocol, Rendering::Text] {
                 let (_, body) = rendering.body(&error);
                 for word in ["secret", "http", "os error", "/", "sha256"] {

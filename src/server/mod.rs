@@ -4,9 +4,11 @@
 //! signal to stop, so tests do too.
 
 mod connection;
+mod discovery;
 mod error;
 mod health;
 mod host_check;
+mod modules;
 mod oci;
 mod request_log;
 
@@ -31,6 +33,7 @@ use tower_http::timeout::{RequestBodyTimeoutLayer, TimeoutBody};
 
 use crate::registry::SharedRegistry;
 pub use error::ApiError;
+pub use modules::Modules;
 pub use oci::{DistributionRequest, RequestError};
 
 /// A request's line and headers are read into memory. The largest that there is reason for is a bearer token of some 16 KiB.
@@ -62,8 +65,10 @@ pub struct ServerOptions {
 
 /// What the handlers share.
 pub struct App {
-    /// Where everything is kept.
+    /// Where everything is kept: what is served under `/v2/`, and what readiness asks.
     pub registry: SharedRegistry,
+    /// What the module registry protocol answers from.
+    pub modules: Modules,
     /// How the server is run.
     pub options: ServerOptions,
     readiness: health::Readiness,
@@ -71,9 +76,15 @@ pub struct App {
 }
 
 impl App {
-    /// A server over a registry.
-    pub fn new(registry: SharedRegistry, options: ServerOptions) -> Self {
-        Self { registry, options, readiness: health::Readiness::default(), stopping: AtomicBool::new(false) }
+    /// A server over a registry, and over the modules in it.
+    pub fn new(registry: SharedRegistry, modules: Modules, options: ServerOptions) -> Self {
+        Self {
+            registry,
+            modules,
+            options,
+            readiness: health::Readiness::default(),
+            stopping: AtomicBool::new(false),
+        }
     }
 
     fn is_stopping(&self) -> bool {
@@ -85,7 +96,11 @@ impl App {
 pub fn router(app: Arc<App>) -> Router {
     let mut routes = Router::new() //
         .route("/healthz", get(health::alive))
-        .route("/readyz", get(health::ready));
+        .route("/readyz", get(health::ready))
+        .route("/.well-known/terraform.json", get(discovery::services))
+        .route("/v1/modules/{namespace}/{name}/{system}/versions", get(modules::versions))
+        .route("/v1/modules/{namespace}/{name}/{system}/{version}/download", get(modules::download))
+        .route("/v1/modules/{namespace}/{name}/{system}/{version}/archive.zip", get(modules::archive));
     if app.options.distribution {
         routes = routes
             .route("/v2", any(oci::serve))

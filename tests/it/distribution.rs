@@ -10,11 +10,12 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
 use futures_util::{StreamExt, stream};
 use ocimod::oci::{Algorithm, Digest, Hasher, IMAGE_INDEX, IMAGE_MANIFEST, MAX_MANIFEST_SIZE, Repository};
+use ocimod::operations::routes::{RepositoryTemplate, Routes};
 use ocimod::registry::{
     Answer as RegistryAnswer, Blob, BlobRequest, BlobStream, DirectoryOptions, DirectoryRegistry, Page,
     PageRequest, Registry, RegistryError, SharedRegistry,
 };
-use ocimod::server::{App, ServerOptions, router, serve};
+use ocimod::server::{App, Modules, ServerOptions, router, serve};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tower::ServiceExt;
@@ -103,9 +104,14 @@ impl Answer {
     }
 }
 
+/// The distribution API over a registry, and no modules.
 fn over(registry: SharedRegistry) -> Router {
-    let options = ServerOptions { distribution: true, ..ServerOptions::default() };
-    router(Arc::new(App::new(registry, options)))
+    router(app(registry, ServerOptions { distribution: true, ..ServerOptions::default() }))
+}
+
+fn app(registry: SharedRegistry, options: ServerOptions) -> Arc<App> {
+    let modules = Modules::new(Routes::new(Vec::new(), RepositoryTemplate::default()), None);
+    Arc::new(App::new(registry, modules, options))
 }
 
 async fn send(
@@ -572,7 +578,7 @@ async fn errors_have_the_form_of_their_place() {
     let options = ServerOptions::default();
     let folder = tempfile::tempdir().unwrap();
     let registry = DirectoryRegistry::open(folder.path(), DirectoryOptions::default()).unwrap();
-    let without = router(Arc::new(App::new(Arc::new(registry), options)));
+    let without = router(app(Arc::new(registry), options));
     send(&without, "GET", "/v2/", &[], "").await.fails(404, "UNSUPPORTED");
     send(&without, "GET", "/readyz", &[], "").await.expect(200);
 }
@@ -589,7 +595,7 @@ async fn strangers_are_refused_before_anything_else() {
     let options = ServerOptions { distribution: true, allow_anonymous: true, ..ServerOptions::default() };
     let folder = tempfile::tempdir().unwrap();
     let registry = DirectoryRegistry::open(folder.path(), DirectoryOptions::default()).unwrap();
-    let open = router(Arc::new(App::new(Arc::new(registry), options)));
+    let open = router(app(Arc::new(registry), options));
     let headers = [("host", "registry.example"), ("x-forwarded-for", "198.51.100.7")];
     send(&open, "GET", "/v2/", &headers, "").await.expect(200);
 }
@@ -709,9 +715,8 @@ fn listen(
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let options = ServerOptions { distribution: true, ..ServerOptions::default() };
-    let app = Arc::new(App::new(registry, options));
     let (stop, stopped) = oneshot::channel();
-    let serving = tokio::spawn(serve(listener, app, async move { drop(stopped.await) }));
+    let serving = tokio::spawn(serve(listener, app(registry, options), async move { drop(stopped.await) }));
     (address, stop, serving)
 }
 

@@ -1,5 +1,11 @@
 //! The integration tests: one binary, one module a subject.
+#![allow(clippy::unwrap_used)] // in a test a panic is the message
 
-#![allow(clippy::unwrap_used)]
-
+mod clients;
+mod conformance;
 mod distribution;
+mod failing_registry;
+mod push;
+mod redirect;
+mod serve;
+mod support;

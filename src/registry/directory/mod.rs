@@ -273,7 +273,7 @@ impl Registry for DirectoryRegistry {
             let (name, digest) = (repository.clone(), digest.clone());
             self.run(move |store| {
                 kept.sync_all().map_err(writing(&scratch.0))?;
-                store.publish(&name, &digest, scratch)
+                store.publish(&name, &digest, &scratch)
             })
             .await
         })

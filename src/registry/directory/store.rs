@@ -393,7 +393,7 @@ impl Store {
             let (mut file, scratch) = self.layout.scratch()?;
             let write = file.write_all(&new.bytes).and_then(|()| file.sync_all());
             write.map_err(writing(&scratch.0))?;
-            self.publish(repository, &digest, scratch)?;
+            self.publish(repository, &digest, &scratch)?;
         }
         let mut descriptor = Descriptor::new(&new.media_type, digest.clone(), new.bytes.len() as u64);
         descriptor.artifact_type = manifest.artifact_type.filter(|kind| !kind.is_empty());
@@ -535,7 +535,7 @@ impl Store {
     }
 
     /// Makes a complete and flushed file a blob of a repository.
-    pub(super) fn publish(&self, repository: &Repository, digest: &Digest, complete: Scratch) -> Result<()> {
+    pub(super) fn publish(&self, repository: &Repository, digest: &Digest, complete: &Scratch) -> Result<()> {
         self.layout.make_repository(repository)?;
         let (shared, own) = (self.layout.shared_blob(digest), self.layout.blob(repository, digest));
         let publish = || -> io::Result<()> {

@@ -67,7 +67,7 @@ impl Store {
             return Err(RegistryError::DigestMismatch { expected: digest.clone(), actual });
         }
         file.sync_all().map_err(writing(&path))?;
-        self.publish(repository, digest, sealed)
+        self.publish(repository, digest, &sealed)
     }
 
     /// Forgets an upload and what arrived of it.

@@ -1,0 +1,4 @@
+output "value" {
+  description = "Lower-case hexadecimal digits."
+  value       = local.value
+}

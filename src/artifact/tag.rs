@@ -1,0 +1,196 @@
+//! Versions as tags and back.
+//!
+//! A tag cannot hold a `+`, so build metadata `+b` is written `_b`, as OpenTofu and Helm do. `v1.2.0` and `1.2.0` are the same
+//! version; where both are there, the first wins. Fewer than three numbers make a floating tag, which is passed over, since
+//! `cue` chokes on it and nobody can tell what it will be tomorrow.
+
+use std::collections::BTreeMap;
+
+use crate::module::Version;
+use crate::oci::Tag;
+
+/// Begins the tag of a version's bundle: its manifest with dependency layers, where the version's own tag has none.
+///
+/// In front, since a suffix would be read as a pre-release or as build metadata.
+const BUNDLE: &str = "bundle.";
+
+/// The version would not fit a tag.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TagError {
+    /// Longer than the 128 characters of a tag.
+    #[error(
+        "version `{0}` is too long for a tag, which has at most 128 characters; shorten its pre-release or build part"
+    )]
+    TooLong(String),
+    /// Build metadata where the module's kind has none.
+    #[error(
+        "version `{0}` has build metadata, which CUE modules cannot have; leave out the part from `+` on"
+    )]
+    BuildMetadata(String),
+}
+
+/// The tag that a module's version is written to: `v1.2.0`.
+pub fn module_tag(version: &Version) -> Result<Tag, TagError> {
+    format!("v{version}").replace('+', "_").parse().map_err(|_| TagError::TooLong(version.to_string()))
+}
+
+/// The same for a CUE module, which `cue` asks for by exactly this tag.
+pub fn cue_tag(version: &Version) -> Result<Tag, TagError> {
+    if version.build().is_empty() {
+        module_tag(version)
+    } else {
+        Err(TagError::BuildMetadata(version.to_string()))
+    }
+}
+
+/// Where the bundle of the version at `tag` is.
+pub fn bundle_tag(tag: &Tag) -> Result<Tag, TagError> {
+    format!("{BUNDLE}{tag}").parse().map_err(|_| TagError::TooLong(tag.to_string()))
+}
+
+/// The version that a tag says, in either spelling; `None` for everything else.
+pub fn version_of(tag: &Tag) -> Option<Version> {
+    // A pre-release and a build part have no `_` of their own, so the first one stands for the `+`.
+    Version::parse(&tag.as_str().replacen('_', "+", 1)).ok()
+}
+
+/// Whether a tag is that of a version or of its bundle, and so must not be moved once it is there.
+pub fn is_immutable(tag: &Tag) -> bool {
+    let bare = tag.as_str().strip_prefix(BUNDLE).unwrap_or(tag.as_str());
+    bare.parse().is_ok_and(|tag| version_of(&tag).is_some())
+}
+
+/// Where a version of a repository is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaggedVersion {
+    /// The version.
+    pub version: Version,
+    /// The tag of its manifest; where only the bundle was copied here, this tag is not in the repository.
+    pub tag: Tag,
+    /// Whether the tag is there.
+    pub has_tag: bool,
+    /// Whether the tag's bundle is there.
+    pub has_bundle: bool,
+}
+
+/// The versions that a repository's tags say, ascending; ties of precedence (build metadata) by the bytes of the tag, so that
+/// every listing has the same order.
+pub fn versions(tags: impl IntoIterator<Item = Tag>) -> Vec<TaggedVersion> {
+    let mut by_tag: BTreeMap<Tag, TaggedVersion> = BTreeMap::new();
+    for tag in tags {
+        let (tag, is_bundle) = match tag.as_str().strip_prefix(BUNDLE).map(str::parse) {
+            Some(Ok(bare)) => (bare, true),
+            Some(Err(_)) => continue,
+            None => (tag, false),
+        };
+        let Some(version) = version_of(&tag) else { continue };
+        let found = by_tag.entry(tag.clone()).or_insert(TaggedVersion {
+            version,
+            tag,
+            has_tag: false,
+            has_bundle: false,
+        });
+        found.has_tag |= !is_bundle;
+        found.has_bundle |= is_bundle;
+    }
+    // Of two spellings the one that is there beats the one that only a bundle tells of, and then the one with `v` wins.
+    let rank = |one: &TaggedVersion| (one.has_tag, one.tag.as_str().starts_with('v'));
+    let mut by_version: BTreeMap<Version, TaggedVersion> = BTreeMap::new();
+    for found in by_tag.into_values() {
+        let known = by_version.entry(found.version.clone()).or_insert_with(|| found.clone());
+        if rank(&found) > rank(known) {
+            *known = found;
+        }
+    }
+    let mut versions: Vec<_> = by_version.into_values().collect();
+    versions.sort_by(|one, other| {
+        let precedence = one.version.without_build().cmp(&other.version.without_build());
+        precedence.then_with(|| one.tag.cmp(&other.tag))
+    });
+    versions
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn list(tags: &[&str]) -> Vec<String> {
+        versions(tags.iter().map(|tag| tag.parse().unwrap()))
+            .into_iter()
+            .map(|found| {
+                let bundle = if found.has_bundle { " bundle" } else { "" };
+                format!("{} {}{bundle}", found.version, if found.has_tag { found.tag.as_str() } else { "-" })
+            })
+            .collect()
+    }
+
+    #[test]
+    fn versions_come_ascending_whatever_else_is_tagged() {
+        let tags = [
+            "latest",
+            "v1.10.0",
+            "v1.2.0",
+            "v1.2.0-rc.1",
+            "v1",
+            "1.2",
+            "sha256-abc.sig",
+            "v1.2.0_b2",
+            "v1.2.0_b1",
+            "bundle.v1",
+            "yanked.v1.2.0",
+            "v01.2.0",
+        ];
+        assert_eq!(
+            list(&tags),
+            [
+                "1.2.0-rc.1 v1.2.0-rc.1",
+                "1.2.0 v1.2.0",
+                "1.2.0+b1 v1.2.0_b1",
+                "1.2.0+b2 v1.2.0_b2",
+                "1.10.0 v1.10.0"
+            ]
+        );
+    }
+
+    #[test]
+    fn both_spellings_are_one_version_and_v_wins() {
+        assert_eq!(list(&["1.2.0", "v1.2.0"]), ["1.2.0 v1.2.0"]);
+        assert_eq!(list(&["v1.2.0", "1.2.0"]), ["1.2.0 v1.2.0"]);
+        assert_eq!(list(&["1.2.0"]), ["1.2.0 1.2.0"]);
+    }
+
+    #[test]
+    fn a_bundle_alone_is_a_version_too() {
+        assert_eq!(list(&["bundle.v1.2.0"]), ["1.2.0 - bundle"]);
+        assert_eq!(list(&["bundle.v1.2.0", "v1.2.0"]), ["1.2.0 v1.2.0 bundle"]);
+        assert_eq!(list(&["v1.2.0", "bundle.v1.2.0", "1.2.0"]), ["1.2.0 v1.2.0 bundle"]);
+        assert_eq!(list(&["bundle.v1.2.0", "1.2.0"]), ["1.2.0 1.2.0"]);
+        assert_eq!(list(&["1.2.0", "bundle.v1.2.0", "v1.2.0"]), ["1.2.0 v1.2.0 bundle"]);
+    }
+
+    #[test]
+    fn tags_are_written_and_read_back() {
+        let version = Version::parse("1.2.0-rc.1+build.5").unwrap();
+        let tag = module_tag(&version).unwrap();
+        assert_eq!(tag.as_str(), "v1.2.0-rc.1_build.5");
+        assert_eq!(version_of(&tag), Some(version.clone()));
+        assert!(matches!(cue_tag(&version), Err(TagError::BuildMetadata(_))));
+    }
+
+    #[test]
+    fn only_versions_and_their_bundles_are_immutable() {
+        for (tag, immutable) in [
+            ("v1.2.0", true),
+            ("1.2.0", true),
+            ("bundle.v1.2.0", true),
+            ("v1.2.0_b", true),
+            ("latest", false),
+            ("v1", false),
+            ("yanked.v1.2.0", false),
+            ("sha256-ab", false),
+        ] {
+            assert_eq!(is_immutable(&tag.parse().unwrap()), immutable, "{tag}");
+        }
+    }
+}

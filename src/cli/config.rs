@@ -1,0 +1,130 @@
+//! `ocimod config show`: every setting, its value, and where that comes from.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Context;
+use super::failure::{ExitStatus, Failure};
+use super::module_options::parse_address;
+use super::printer::{Answer, write_columns};
+use super::registry_options::user_folder;
+use super::settings::{Origin, Setting, variable_name};
+use crate::operations::OperationError;
+use crate::operations::published;
+use crate::operations::routes::Place;
+
+/// Show how this program is set up
+#[derive(Args, Clone, Debug)]
+pub struct Config {
+    #[command(subcommand)]
+    verb: ConfigVerb,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum ConfigVerb {
+    Show(Show),
+}
+
+/// Show every setting, its value and where it comes from; or where a module would be kept
+#[derive(Args, Clone, Debug)]
+struct Show {
+    /// The module whose place is shown
+    #[arg(value_name = "ADDRESS")]
+    address: Option<String>,
+}
+
+/// `address` and `places`: the repositories where the module may be; it is pushed to the first.
+#[derive(Serialize)]
+struct ShownPlaces {
+    address: String,
+    places: Vec<String>,
+}
+
+impl Answer for ShownPlaces {
+    fn write_text(&self, text: &mut String) -> std::fmt::Result {
+        self.places.iter().try_for_each(|place| writeln!(text, "{place}"))
+    }
+}
+
+#[derive(Serialize)]
+struct ShownSettings {
+    /// The settings file that was read.
+    file: Option<PathBuf>,
+    settings: Vec<ShownSetting>,
+}
+
+#[derive(Serialize)]
+struct ShownSetting {
+    key: String,
+    /// A text, a list of texts for what may be repeated, or null.
+    value: Value,
+    origin: Origin,
+    variable: String,
+}
+
+impl Answer for ShownSettings {
+    fn write_text(&self, text: &mut String) -> std::fmt::Result {
+        let cells = self.settings.iter().map(ShownSetting::cells).collect::<Vec<_>>();
+        let rows = cells.iter().map(|row| row.each_ref().map(String::as_str)).collect::<Vec<_>>();
+        write_columns(text, &rows)
+    }
+}
+
+impl ShownSetting {
+    fn of(key: &str, setting: &Setting) -> Self {
+        let mut texts = setting.values.iter().map(|value| value.to_string_lossy().into_owned());
+        let value = if setting.is_repeatable {
+            texts.collect()
+        } else {
+            texts.next_back().map_or(Value::Null, Value::String)
+        };
+        Self { key: key.to_owned(), value, origin: setting.origin.clone(), variable: variable_name(key) }
+    }
+
+    fn cells(&self) -> [String; 3] {
+        let value = match &self.value {
+            Value::String(value) => value.clone(),
+            Value::Array(values) => values.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(","),
+            _ => String::new(),
+        };
+        let value = if value.is_empty() { "-".to_owned() } else { value };
+        [self.key.clone(), value, self.origin.to_string()]
+    }
+}
+
+impl Config {
+    pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
+        let ConfigVerb::Show(Show { address }) = &self.verb;
+        match address {
+            Some(address) => show_places(context, address).await,
+            None => Self::show_settings(context),
+        }
+    }
+
+    fn show_settings(context: &Context) -> Result<ExitStatus, Failure> {
+        let mut settings =
+            context.settings.iter().map(|(key, setting)| ShownSetting::of(key, setting)).collect::<Vec<_>>();
+        // The one default that depends on who asks.
+        let unset = settings.iter_mut().find(|setting| setting.key == "registry" && setting.value.is_null());
+        if let (Some(registry), Some(folder)) = (unset, user_folder(&context.environment)) {
+            registry.value = format!("dir:{}", folder.display()).into();
+        }
+        context.printer.answer(&ShownSettings { file: context.settings.file().map(Into::into), settings })?;
+        Ok(ExitStatus::Done)
+    }
+}
+
+async fn show_places(context: &Context, address: &str) -> Result<ExitStatus, Failure> {
+    let module = published::name(&parse_address(address)?)?;
+    let routes = context.routes(&context.registry.choose(context)?).await?;
+    let places = routes.places(&module).map_err(OperationError::from)?;
+    context.printer.answer(&ShownPlaces {
+        address: module.to_string(),
+        places: places.iter().map(Place::name).collect(),
+    })?;
+    Ok(ExitStatus::Done)
+}

@@ -1,0 +1,100 @@
+//! What a verb works with, beside its own options, and how that becomes what operations ask for.
+
+use super::environment::Environment;
+use super::failure::Failure;
+use super::module_options::{parse_address, parse_constraint};
+use super::printer::Printer;
+use super::registry_options::{RegistryChoice, RegistryOptions};
+use super::settings::Settings;
+use crate::module::Address;
+use crate::operations::connect::Connection;
+use crate::operations::published::{self, StoredModule};
+use crate::operations::routes::{RegistrySetting, RepositoryTemplate, Routes};
+use crate::registry::{CredentialFiles, CredentialSource};
+
+/// What a verb works with, beside its own options.
+pub struct Context {
+    /// What the process was started with.
+    pub environment: Environment,
+    /// Every setting, with where it comes from.
+    pub settings: Settings,
+    /// The registry's options.
+    pub registry: RegistryOptions,
+    /// Where output goes.
+    pub printer: Printer,
+}
+
+impl Context {
+    /// How registries are reached.
+    fn connection(&self, choice: &RegistryChoice) -> Result<Connection, Failure> {
+        let path = |key: &str, path: &std::path::PathBuf| self.settings.folder_of(key).join(path);
+        let identity = match (&self.registry.cert_file, &self.registry.key_file) {
+            (Some(certificate), Some(key)) => Some((path("cert-file", certificate), path("key-file", key))),
+            (None, None) => None,
+            _ => return Err(Failure::usage("`--cert-file` and `--key-file` go together; give both")),
+        };
+        let folder = match choice {
+            RegistryChoice::Named { folder, .. } => folder.clone(),
+            RegistryChoice::UserFolder(_) => self.environment.working_folder.clone(),
+        };
+        Ok(Connection {
+            credentials: CredentialSource::files(CredentialFiles {
+                docker_config: self.environment.variable("DOCKER_CONFIG").map(Into::into),
+                registry_auth_file: self.environment.variable("REGISTRY_AUTH_FILE").map(Into::into),
+                docker_auth_config: self
+                    .environment
+                    .variable("DOCKER_AUTH_CONFIG")
+                    .map(|text| text.to_string_lossy().into_owned()),
+                runtime_folder: self.environment.variable("XDG_RUNTIME_DIR").map(Into::into),
+                config_folder: self.environment.variable("XDG_CONFIG_HOME").map(Into::into),
+                home: self.environment.home.clone(),
+            }),
+            plain_http: self.registry.plain_http,
+            ca_file: self.registry.ca_file.as_ref().map(|file| path("ca-file", file)),
+            identity,
+            folder,
+        })
+    }
+
+    /// The registries of a choice, opened.
+    pub(super) async fn routes(&self, choice: &RegistryChoice) -> Result<Routes, Failure> {
+        let setting = match choice {
+            RegistryChoice::Named { text, .. } => text.parse().map_err(wrong)?,
+            RegistryChoice::UserFolder(folder) => RegistrySetting::directory(folder),
+        };
+        let template: RepositoryTemplate = self.registry.module_repository.parse().map_err(wrong)?;
+        Ok(self.connection(choice)?.routes(&setting, template).await?)
+    }
+
+    /// The version of a module that an address and `--version` name.
+    pub(super) async fn stored(
+        &self,
+        address: &str,
+        version: Option<&str>,
+    ) -> Result<(Address, StoredModule), Failure> {
+        let address = parse_address(address)?;
+        let constraint = version.map(parse_constraint).transpose()?;
+        let choice = self.registry.choose(self)?;
+        let stored = if let Address::Oci(place) = &address.address {
+            self.connection(&choice)?.load(place).await
+        } else {
+            let routes = self.routes(&choice).await?;
+            published::select(&routes, &address, constraint.as_ref()).await
+        };
+        let stored = stored.map_err(|error| choice.explain(error.into()))?;
+        Ok((address.address, stored))
+    }
+
+    /// `SOURCE_DATE_EPOCH` (<https://reproducible-builds.org/specs/source-date-epoch/>).
+    pub(super) fn source_date(&self) -> Result<Option<i64>, Failure> {
+        let Some(text) = self.environment.variable("SOURCE_DATE_EPOCH") else { return Ok(None) };
+        let seconds = text.to_str().and_then(|text| text.parse::<i64>().ok()).filter(|seconds| *seconds >= 0);
+        let wrong = || Failure::usage("SOURCE_DATE_EPOCH is not a number of seconds since 1970");
+        seconds.map(Some).ok_or_else(wrong)
+    }
+}
+
+/// A setting that cannot be read.
+fn wrong(error: impl std::fmt::Display) -> Failure {
+    Failure::usage(error.to_string())
+}

@@ -1,0 +1,121 @@
+//! `ocimod inspect`: what a registry knows of a module's version.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Context;
+use super::failure::{ExitStatus, Failure};
+use super::printer::Answer;
+use crate::artifact::DependencyLayer;
+use crate::operations::inspect;
+
+/// Show a module's manifest, module file, dependencies, inputs and outputs
+#[derive(Args, Clone, Debug)]
+pub struct Inspect {
+    /// The module, and which of its versions
+    #[arg(value_name = "ADDRESS[@CONSTRAINT]")]
+    pub address: String,
+    /// Which versions will do: `1.2.0`, `~> 1.2`, `>= 1, < 2` [default: the newest release]
+    #[arg(long, value_name = "CONSTRAINT")]
+    pub version: Option<String>,
+}
+
+/// A module that another one brings along.
+#[derive(Serialize)]
+pub(super) struct ShownDependency {
+    /// `path@version`
+    module: String,
+    /// Of its zip.
+    digest: String,
+    /// Of its zip, in bytes.
+    size: u64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    main_only: bool,
+}
+
+impl ShownDependency {
+    pub(super) fn of(layer: &DependencyLayer) -> Self {
+        Self {
+            module: layer.module.to_string(),
+            digest: layer.archive.digest.to_string(),
+            size: layer.archive.size,
+            main_only: layer.main_only,
+        }
+    }
+}
+
+/// `address`, `version`, `digest`, `kind`, `reference`, `manifest`, `module_file`, `dependencies`, `inputs`, `outputs`.
+#[derive(Serialize)]
+struct InspectAnswer {
+    address: String,
+    version: Option<String>,
+    digest: String,
+    kind: &'static str,
+    reference: String,
+    /// The module's own word for its path.
+    module: Option<String>,
+    manifest: Value,
+    module_file: Option<String>,
+    dependencies: Vec<ShownDependency>,
+    inputs: Value,
+    outputs: Value,
+}
+
+impl Answer for InspectAnswer {
+    fn write_text(&self, text: &mut String) -> std::fmt::Result {
+        let mut line = |label: &str, value: &str| writeln!(text, "{label:<13} {value}");
+        line("address", &self.address)?;
+        line("version", self.version.as_deref().unwrap_or("-"))?;
+        line("kind", self.kind)?;
+        line("reference", &self.reference)?;
+        line("digest", &self.digest)?;
+        line("module", self.module.as_deref().unwrap_or("-"))?;
+        for dependency in &self.dependencies {
+            line("brings along", &dependency.module)?;
+        }
+        if let Some(annotations) = self.manifest["annotations"].as_object() {
+            for (key, value) in annotations {
+                writeln!(text, "{key} {}", value.as_str().unwrap_or_default())?;
+            }
+        }
+        write_values(text, "inputs", &self.inputs)?;
+        write_values(text, "outputs", &self.outputs)
+    }
+}
+
+/// The names of inputs or outputs, each with the first line of its description.
+fn write_values(text: &mut String, label: &str, values: &Value) -> std::fmt::Result {
+    let Some(values) = values.as_array().filter(|values| !values.is_empty()) else { return Ok(()) };
+    writeln!(text, "{label}")?;
+    for value in values {
+        let description =
+            value["description"].as_str().and_then(|text| text.lines().next()).unwrap_or_default();
+        let line = format!("  {:<24} {description}", value["name"].as_str().unwrap_or_default());
+        writeln!(text, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+impl Inspect {
+    pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
+        let (address, stored) = context.stored(&self.address, self.version.as_deref()).await?;
+        let inspected = inspect::inspect(&stored).await?;
+        context.printer.answer(&InspectAnswer {
+            address: address.to_string(),
+            version: stored.version.as_ref().map(ToString::to_string),
+            digest: stored.digest.to_string(),
+            kind: stored.artifact.kind.as_str(),
+            reference: stored.name(),
+            module: inspected.module,
+            manifest: inspected.manifest,
+            module_file: inspected.module_file,
+            dependencies: inspected.dependencies.iter().map(ShownDependency::of).collect(),
+            inputs: inspected.inputs,
+            outputs: inspected.outputs,
+        })?;
+        Ok(ExitStatus::Done)
+    }
+}

@@ -1,0 +1,115 @@
+//! The log: events of this program and of the crates below it, on stderr.
+//!
+//! The log is for who runs the program; what its user must know is printed. Crates that speak HTTP write headers and URLs into
+//! their debug events, and tokens stand in both, so no level that a user asks for opens more of them than `info`.
+
+use clap::ValueEnum;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::{Layer, Registry};
+
+use super::printer::Printer;
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// A line for people.
+    #[default]
+    Text,
+    /// A JSON object a line.
+    Json,
+}
+
+/// From which importance on events are logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum LogLevel {
+    /// Nothing.
+    Off,
+    /// What failed.
+    Error,
+    /// What may need somebody's attention.
+    Warn,
+    /// What happens: a line per request.
+    Info,
+    /// How it happens.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+impl From<LogLevel> for LevelFilter {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Off => Self::OFF,
+            LogLevel::Error => Self::ERROR,
+            LogLevel::Warn => Self::WARN,
+            LogLevel::Info => Self::INFO,
+            LogLevel::Debug => Self::DEBUG,
+            LogLevel::Trace => Self::TRACE,
+        }
+    }
+}
+
+/// Logs from here on, for the life of the process.
+pub(super) fn start(printer: &Printer, format: LogFormat, level: LogLevel) {
+    // It fails where a log runs already: tests run many verbs in one process, and the first one's log is as good.
+    let _ = tracing::subscriber::set_global_default(subscriber(printer, format, level));
+}
+
+fn subscriber(
+    printer: &Printer,
+    format: LogFormat,
+    level: LogLevel,
+) -> impl tracing::Subscriber + Send + Sync + 'static {
+    let printer = printer.clone();
+    let layer = tracing_subscriber::fmt::layer().with_writer(move || printer.log_writer());
+    let layer = match format {
+        LogFormat::Text => layer.boxed(),
+        LogFormat::Json => layer.json().boxed(),
+    };
+    Registry::default().with(layer.with_filter(targets(level)))
+}
+
+fn targets(level: LogLevel) -> Targets {
+    Targets::new()
+        .with_default(level.min(LogLevel::Info))
+        .with_target("oci_client", level.min(LogLevel::Warn))
+        .with_target(env!("CARGO_CRATE_NAME"), level)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+    use crate::cli::printer::{Format, captured};
+
+    #[test]
+    fn other_crates_never_log_what_holds_tokens() {
+        let targets = targets(LogLevel::Trace);
+        assert!(targets.would_enable("ocimod::registry", &Level::TRACE));
+        assert!(targets.would_enable("hyper", &Level::INFO));
+        assert!(!targets.would_enable("hyper", &Level::DEBUG));
+        assert!(!targets.would_enable("reqwest::connect", &Level::TRACE));
+        assert!(!targets.would_enable("oci_client::client", &Level::INFO));
+        let targets = super::targets(LogLevel::Error);
+        assert!(!targets.would_enable("hyper", &Level::WARN));
+    }
+
+    #[test]
+    fn the_log_is_on_stderr_in_whole_lines() {
+        let (streams, stdout, stderr) = captured::streams();
+        let printer = Printer::new(streams, Format::Json, true);
+        tracing::subscriber::with_default(subscriber(&printer, LogFormat::Json, LogLevel::Info), || {
+            tracing::info!(status = 200, "answered");
+            tracing::debug!("not this");
+        });
+        assert_eq!(stdout.text(), "");
+        let line: serde_json::Value = serde_json::from_str(&stderr.text()).unwrap();
+        assert_eq!(line["fields"]["message"], "answered");
+        assert_eq!(line["fields"]["status"], 200);
+        assert_eq!(stderr.text().lines().count(), 1);
+    }
+}

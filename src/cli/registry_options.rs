@@ -1,0 +1,175 @@
+//! Which registry a verb uses, and how it is reached: the options that every verb has, and what holds where none is set.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::Context;
+use super::environment::Environment;
+use super::failure::{ErrorKind, Failure};
+use super::settings::Settings;
+
+/// The registry, and what goes with it.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Registry")]
+pub struct RegistryOptions {
+    /// Where modules are kept [default: a folder of the user's own]
+    ///
+    /// For example `ghcr.io/acme/modules`, `127.0.0.1:5000+insecure`, `dir:PATH`; or several, each for the module paths that
+    /// begin with its prefix: `example.com=registry.example.com/cue,ghcr.io/acme`.
+    #[arg(long, global = true, value_name = "REGISTRY")]
+    pub registry: Option<String>,
+    /// Talk to the registry without TLS (as `+insecure` after its name)
+    #[arg(long, global = true)]
+    pub plain_http: bool,
+    /// Trust the certificates in this PEM file too
+    #[arg(long, global = true, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+    /// Show the registry this client certificate (PEM)
+    #[arg(long, global = true, value_name = "FILE")]
+    pub cert_file: Option<PathBuf>,
+    /// The key of the client certificate (PEM)
+    #[arg(long, global = true, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// Repository of an OpenTofu module
+    #[arg(long, global = true, value_name = "TEMPLATE", default_value = "{namespace}/{name}/{system}")]
+    pub module_repository: String,
+}
+
+/// The registry of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RegistryChoice {
+    /// Somebody named it.
+    Named {
+        /// As it was written.
+        text: String,
+        /// The folder that relative paths in it count from.
+        folder: PathBuf,
+    },
+    /// Nobody did: a directory of OCI image layouts in the user's data folder.
+    UserFolder(PathBuf),
+}
+
+impl RegistryOptions {
+    /// The registry to read from.
+    pub fn choose(&self, context: &Context) -> Result<RegistryChoice, Failure> {
+        choose(self.registry.as_deref(), &context.settings, &context.environment)
+    }
+
+    /// The registry to write to. Where none is set its folder is named to the user, and nothing may be written on a CI system:
+    /// a published version must not vanish with a job's machine. A dry run writes nothing, so it may.
+    pub fn choose_to_write(
+        &self,
+        context: &Context,
+        verb: &str,
+        is_dry_run: bool,
+    ) -> Result<RegistryChoice, Failure> {
+        let choice = self.choose(context)?;
+        if let RegistryChoice::UserFolder(folder) = &choice {
+            if context.environment.is_ci() && !is_dry_run {
+                return Err(Failure::usage(format!(
+                    "no registry is set, and on a CI system `{verb}` does not write to the machine's own disk"
+                ))
+                .with_hint("set one with `--registry`, `OCIMOD_REGISTRY` or `registry` in ocimod.toml"));
+            }
+            context.printer.note(&format!("no registry is set, so this is {}", folder.display()));
+        }
+        Ok(choice)
+    }
+}
+
+impl RegistryChoice {
+    /// A failure to find something, which may well be for want of a registry.
+    #[must_use]
+    pub fn explain(&self, failure: Failure) -> Failure {
+        match self {
+            Self::UserFolder(folder) if failure.kind() == ErrorKind::NotFound => failure.with_hint(format!(
+                "no registry is set, so only {} was looked at; name one with `--registry` or `OCIMOD_REGISTRY`",
+                folder.display()
+            )),
+            _ => failure,
+        }
+    }
+}
+
+fn choose(
+    registry: Option<&str>,
+    settings: &Settings,
+    environment: &Environment,
+) -> Result<RegistryChoice, Failure> {
+    match registry {
+        Some(text) => Ok(RegistryChoice::Named {
+            text: text.to_owned(),
+            folder: settings.folder_of("registry").to_owned(),
+        }),
+        None => user_folder(environment).map(RegistryChoice::UserFolder).ok_or_else(|| {
+            Failure::usage("no registry is set, and there is no home folder for one")
+                .with_hint("set one with `--registry`, `OCIMOD_REGISTRY` or `registry` in ocimod.toml")
+        }),
+    }
+}
+
+/// The registry where none is set.
+pub(super) fn user_folder(environment: &Environment) -> Option<PathBuf> {
+    environment.data_folder().map(|folder| folder.join("registry"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::cli::printer::captured::{self, Captured};
+    use crate::cli::{Cli, Format, Printer, settings};
+
+    fn context(registry: &str, variables: &[(&str, &str)]) -> (Context, Captured) {
+        let (streams, _, stderr) = captured::streams();
+        let environment = Environment {
+            working_folder: "/nowhere".into(),
+            home: Some("/home/jo".into()),
+            variables: variables.iter().map(|(name, value)| ((*name).into(), value.into())).collect(),
+            ..Environment::default()
+        };
+        let mut arguments = vec!["ocimod".into(), "version".into()];
+        if !registry.is_empty() {
+            arguments.push(format!("--registry={registry}").into());
+        }
+        let Ok((Cli { registry, .. }, settings)) = settings::resolve(&arguments, &environment) else {
+            panic!("wrong usage")
+        };
+        (
+            Context { environment, settings, registry, printer: Printer::new(streams, Format::Text, false) },
+            stderr,
+        )
+    }
+
+    #[test]
+    fn a_registry_that_is_named_is_taken_as_it_is() {
+        let (context, stderr) = context("ghcr.io/acme", &[("CI", "true")]);
+        let choice = context.registry.choose_to_write(&context, "push", false).unwrap();
+        assert_eq!(choice, RegistryChoice::Named { text: "ghcr.io/acme".into(), folder: "/nowhere".into() });
+        assert_eq!(stderr.text(), "");
+        let failure = choice.explain(Failure::new(ErrorKind::NotFound, "gone"));
+        assert!(failure.hints().is_empty());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn where_none_is_set_the_user_is_told_of_the_folder() {
+        let (context, stderr) = context("", &[]);
+        let choice = context.registry.choose_to_write(&context, "push", false).unwrap();
+        assert_eq!(choice, RegistryChoice::UserFolder("/home/jo/.local/share/ocimod/registry".into()));
+        assert_eq!(stderr.text(), "no registry is set, so this is /home/jo/.local/share/ocimod/registry\n");
+        let failure = choice.explain(Failure::new(ErrorKind::NotFound, "gone"));
+        assert!(failure.hints()[0].starts_with("no registry is set, so only /home/jo/"));
+    }
+
+    #[test]
+    fn nothing_is_pushed_to_a_ci_machine_s_own_disk() {
+        let (context, _) = context("", &[("CI", "true")]);
+        let failure = context.registry.choose_to_write(&context, "push", false).unwrap_err();
+        assert_eq!(failure.kind(), ErrorKind::Usage);
+        assert!(failure.hints()[0].contains("OCIMOD_REGISTRY"));
+        assert!(context.registry.choose_to_write(&context, "push", true).is_ok(), "a dry run writes nothing");
+        assert!(context.registry.choose(&context).is_ok(), "nor does reading");
+    }
+}

@@ -1,0 +1,196 @@
+//! Why an operation failed, in terms that each face translates into its own: an exit status here, an HTTP status there.
+
+use std::fmt::Write as _;
+
+use crate::archive::PackError;
+use crate::artifact::{ArtifactError, TagError};
+use crate::module::{Constraint, Version};
+use crate::oci::Digest;
+use crate::registry::RegistryError;
+
+use super::check::Finding;
+use super::routes::{RegistrySettingError, RepositoryTemplateError, RouteError};
+
+/// The outcome of an operation.
+pub type Result<T, E = OperationError> = std::result::Result<T, E>;
+
+/// Why an operation failed.
+#[derive(Debug, thiserror::Error)]
+pub enum OperationError {
+    /// A registry failed, or refused.
+    #[error("{place}: {source}")]
+    Registry {
+        /// `registry/repository`, or what else was asked.
+        place: String,
+        /// Why.
+        source: RegistryError,
+    },
+    /// The registry setting cannot be read.
+    #[error(transparent)]
+    Setting(#[from] RegistrySettingError),
+    /// The repository template cannot be read.
+    #[error(transparent)]
+    Template(#[from] RepositoryTemplateError),
+    /// No registry is set for the module.
+    #[error(transparent)]
+    Route(#[from] RouteError),
+    /// Nothing is published under the module's name.
+    #[error("module `{module}` is not in the registry; looked in {}", places.join(" and "))]
+    NoModule {
+        /// The module.
+        module: String,
+        /// Where it would be.
+        places: Vec<String>,
+    },
+    /// The module is there, but no version fits.
+    #[error("no version of `{module}` satisfies `{constraint}`; {}", available(versions))]
+    NoVersion {
+        /// The module.
+        module: String,
+        /// What was asked for.
+        constraint: Constraint,
+        /// What there is.
+        versions: Vec<Version>,
+    },
+    /// What is kept under that version is no module.
+    #[error("{reference}: {source}")]
+    NotAModule {
+        /// `registry/repository:tag`.
+        reference: String,
+        /// What it is.
+        source: ArtifactError,
+    },
+    /// The repository holds a module of another path.
+    #[error("{place} holds the module `{stored}`, and a repository holds one module; this one is `{pushed}`")]
+    OtherModule {
+        /// `registry/repository`.
+        place: String,
+        /// The path that it holds.
+        stored: String,
+        /// The path of what was to be pushed.
+        pushed: String,
+    },
+    /// The version is there with other content.
+    #[error("{reference} exists already ({digest}) and {difference}; a published version does not change")]
+    Exists {
+        /// `registry/repository:tag`.
+        reference: String,
+        /// The stored manifest.
+        digest: Digest,
+        /// In which way it differs.
+        difference: String,
+    },
+    /// The version is there in another form of `--deps`.
+    #[error(
+        "{reference} was pushed with `--deps {stored}`, and a published version does not change its form"
+    )]
+    OtherForm {
+        /// `registry/repository:tag`.
+        reference: String,
+        /// The form that it has.
+        stored: &'static str,
+    },
+    /// Checks failed.
+    #[error("{}", findings_text(.0))]
+    Refused(Vec<Finding>),
+    /// The version cannot be a tag.
+    #[error(transparent)]
+    Tag(#[from] TagError),
+    /// Something that the caller has to say, or said wrong.
+    #[error("{message}")]
+    Usage {
+        /// What is missing or wrong.
+        message: String,
+        /// What to type.
+        hint: String,
+    },
+    /// A file cannot be read or written.
+    #[error("{action}: {source}")]
+    Io {
+        /// What was being done, with the path.
+        action: String,
+        /// The operating system's word.
+        source: std::io::Error,
+    },
+}
+
+impl OperationError {
+    /// Gives a registry's error the name of what was asked.
+    pub fn registry(place: impl Into<String>) -> impl FnOnce(RegistryError) -> Self {
+        let place = place.into();
+        move |source| Self::Registry { place, source }
+    }
+
+    /// An input or output error with what was being done.
+    pub fn io(action: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let action = action.into();
+        move |source| Self::Io { action, source }
+    }
+
+    /// A folder or tree that cannot be packed.
+    pub fn packing(error: PackError) -> Self {
+        match error {
+            PackError::Unreadable { path, source } => Self::io(format!("reading {}", path.display()))(source),
+            PackError::Unwritable(source) => Self::io("writing the zip")(source),
+            error => Self::refused(Finding {
+                file: error.entry().map(|name| name.escape_debug().to_string()),
+                line: None,
+                rule: error.rule(),
+                message: error.to_string(),
+            }),
+        }
+    }
+
+    /// One failed check.
+    pub fn refused(finding: Finding) -> Self {
+        Self::Refused(vec![finding])
+    }
+
+    /// What to do about it, where the message does not say it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Usage { hint, .. } => Some(hint.clone()),
+            Self::Exists { .. } => Some("push the change under a new version".to_owned()),
+            Self::OtherForm { stored, .. } => {
+                Some(format!("repeat the push with `--deps {stored}`, or push a new version"))
+            }
+            Self::OtherModule { stored, .. } => Some(match stored.split_once('/') {
+                Some((host, _)) if stored.matches('/').count() == 3 => {
+                    format!(
+                        "if this is the same module, push it with `--host {host}`; else give it another name"
+                    )
+                }
+                _ => "give it another name, or push it to another registry or prefix".to_owned(),
+            }),
+            Self::NoVersion { constraint, versions, .. } => {
+                let matching = |version: &&Version| {
+                    version.is_prerelease() && constraint.matches(&version.without_prerelease())
+                };
+                versions.iter().rev().find(matching).map(|version| {
+                    format!("a pre-release is chosen only by its exact version, such as `{version}`")
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The versions there are, the newest few of them.
+fn available(versions: &[Version]) -> String {
+    const SHOWN: usize = 10;
+    if versions.is_empty() {
+        return "there is no version at all".to_owned();
+    }
+    let newest: Vec<_> = versions.iter().rev().take(SHOWN).map(ToString::to_string).collect();
+    let more = versions.len().saturating_sub(SHOWN);
+    let mut text = format!("there is {}", newest.join(", "));
+    if more > 0 {
+        // Writing to a string cannot fail.
+        let _ = write!(text, " and {more} older");
+    }
+    text
+}
+
+fn findings_text(findings: &[Finding]) -> String {
+    findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,24 @@
+//! How an operation tells whoever waits how far it is, without knowing who that is: a terminal, a log, nobody.
+
+/// Hears of transfers, one after another: begun, further, done. And of what deserves a word on the way.
+pub trait Progress: Send + Sync {
+    /// A transfer begins: what it is, in a few words, and how many bytes long where that is known.
+    fn started(&self, what: &str, bytes: Option<u64>);
+    /// That many more bytes have passed since the last call.
+    fn advanced(&self, bytes: u64);
+    /// The transfer has ended, well or not.
+    fn finished(&self);
+    /// Something that the user should know although the operation goes on.
+    fn warn(&self, message: &str);
+}
+
+/// Nobody waits.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoProgress;
+
+impl Progress for NoProgress {
+    fn started(&self, _what: &str, _bytes: Option<u64>) {}
+    fn advanced(&self, _bytes: u64) {}
+    fn finished(&self) {}
+    fn warn(&self, _message: &str) {}
+}

@@ -1,0 +1,288 @@
+//! What a registry holds of a module: its versions, and the artifact of one of them.
+//!
+//! Every verb and every endpoint that reads goes through here, so that they all mean the same by "version 1.2.0".
+
+use bytes::Bytes;
+
+use crate::archive::{Listing, ModuleKind};
+use crate::artifact::{self, DependencyLayer, ModuleArtifact, TaggedVersion};
+use crate::module::{Address, AddressAt, Constraint, CuePath, Host, ModuleFile, Version, VersionQuery};
+use crate::oci::{Digest, Manifest, Reference};
+use crate::registry::RegistryError;
+
+use super::error::{OperationError, Result};
+use super::routes::{ModuleName, Place, Routes};
+
+/// A repository with more tags is broken off: somebody's registry goes on without end.
+pub const MAX_TAGS: usize = 200_000;
+/// The largest module file that is read: `cue`'s own limit.
+pub const MAX_MODULE_FILE: u64 = 16 * 1024 * 1024;
+
+/// The versions of a module in its repository.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// The module.
+    pub module: ModuleName,
+    /// Its repository.
+    pub place: Place,
+    /// What is there, ascending.
+    pub versions: Vec<TaggedVersion>,
+}
+
+/// One version of a module as it is stored.
+#[derive(Clone, Debug)]
+pub struct StoredModule {
+    /// Its repository.
+    pub place: Place,
+    /// What it was asked for by: the version's tag, or a digest.
+    pub reference: Reference,
+    /// The version that the tag says, or an annotation where it was asked for by something else.
+    pub version: Option<Version>,
+    /// The digest of the manifest at the version's tag; of the bundle's where that is all there is.
+    pub digest: Digest,
+    /// That manifest's bytes.
+    pub manifest: Bytes,
+    /// What it says; the dependencies are the bundle's where there is one.
+    pub artifact: ModuleArtifact,
+    /// How the dependencies are kept.
+    pub form: DependencyForm,
+}
+
+/// How a module's dependencies are kept with it (`--deps`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DependencyForm {
+    /// As layers of the module's manifest.
+    #[default]
+    Inline,
+    /// As layers of a second manifest, the bundle.
+    Separate,
+    /// Not at all.
+    None,
+}
+
+impl DependencyForm {
+    /// As it is written behind `--deps`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Inline => "inline",
+            Self::Separate => "separate",
+            Self::None => "none",
+        }
+    }
+}
+
+/// The versions of a module; [`OperationError::NoModule`] where there are none.
+pub async fn find(routes: &Routes, module: &ModuleName) -> Result<Published> {
+    let places = routes.places(module)?;
+    for place in &places {
+        let published = at(module, place).await?;
+        if !published.versions.is_empty() && published.holds(module).await? {
+            return Ok(published);
+        }
+    }
+    Err(OperationError::NoModule {
+        module: module.to_string(),
+        places: places.iter().map(Place::name).collect(),
+    })
+}
+
+/// The versions in one repository; none where there is no such repository.
+pub async fn at(module: &ModuleName, place: &Place) -> Result<Published> {
+    let tags = match place.registry().all_tags(&place.repository, MAX_TAGS).await {
+        Err(error) if error.is_not_found() => Vec::new(),
+        tags => tags.map_err(OperationError::registry(place.name()))?,
+    };
+    Ok(Published { module: module.clone(), place: place.clone(), versions: artifact::versions(tags) })
+}
+
+/// The module that an address names. A provider, or a place in a registry, is none.
+pub fn name(address: &AddressAt) -> Result<ModuleName> {
+    match &address.address {
+        Address::Tofu(address) => {
+            ModuleName::tofu(address, &Host::internal()).map_err(|error| OperationError::Usage {
+                message: error.to_string(),
+                hint: "a module of that name cannot be in a registry".to_owned(),
+            })
+        }
+        Address::Cue(path) => Ok(ModuleName::Cue(path.clone())),
+        other => Err(OperationError::Usage {
+            message: format!("`{other}` is not the name of a module"),
+            hint: "write `NAMESPACE/NAME/SYSTEM` for an OpenTofu module, or the module path of a CUE module"
+                .to_owned(),
+        }),
+    }
+}
+
+/// The newest version of a module that an address and a constraint leave.
+pub async fn select(
+    routes: &Routes,
+    address: &AddressAt,
+    constraint: Option<&Constraint>,
+) -> Result<StoredModule> {
+    let mut published = find(routes, &name(address)?).await?;
+    if let Some(query @ VersionQuery::Major(_)) = &address.version {
+        published.keep(Some(query));
+    }
+    let constraint = match (&address.version, constraint) {
+        (Some(VersionQuery::Constraint(_)), Some(_)) => {
+            return Err(OperationError::Usage {
+                message: "the address and `--version` both say which version is meant".to_owned(),
+                hint: "give one of them".to_owned(),
+            });
+        }
+        (Some(VersionQuery::Constraint(constraint)), None) | (_, Some(constraint)) => constraint.clone(),
+        (_, None) => Constraint::any(),
+    };
+    published.load(published.choose(&constraint)?).await
+}
+
+impl Published {
+    /// Leaves only the versions that an address asks for.
+    pub fn keep(&mut self, query: Option<&VersionQuery>) {
+        match query {
+            Some(VersionQuery::Major(major)) => {
+                self.versions.retain(|tagged| tagged.version.major() == *major);
+            }
+            Some(VersionQuery::Constraint(constraint)) => {
+                self.versions.retain(|tagged| constraint.matches(&tagged.version));
+            }
+            Some(VersionQuery::Latest) | None => {}
+        }
+    }
+
+    /// The versions alone, ascending.
+    pub fn listed(&self) -> impl DoubleEndedIterator<Item = &Version> {
+        self.versions.iter().map(|tagged| &tagged.version)
+    }
+
+    /// The highest version that satisfies a constraint.
+    pub fn choose(&self, constraint: &Constraint) -> Result<&TaggedVersion> {
+        let chosen = constraint.highest(self.listed());
+        self.versions.iter().find(|tagged| Some(&tagged.version) == chosen).ok_or_else(|| {
+            OperationError::NoVersion {
+                module: self.module.to_string(),
+                constraint: constraint.clone(),
+                versions: self.listed().cloned().collect(),
+            }
+        })
+    }
+
+    /// That version's artifact.
+    pub async fn load(&self, version: &TaggedVersion) -> Result<StoredModule> {
+        load(&self.place, version).await
+    }
+
+    /// The module path that the repository holds, from the newest version that says one; `None` where none does, as where
+    /// another tool pushed them.
+    pub async fn stored_path(&self) -> Result<Option<CuePath>> {
+        let Some(newest) = self.versions.last() else { return Ok(None) };
+        match self.load(newest).await {
+            Ok(stored) => Ok(stored.module_file().await?.map(|file| file.module.base().clone())),
+            Err(OperationError::NotAModule { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the repository holds this module, and not one of the same name on another host.
+    ///
+    /// `modules.internal` is a placeholder: it stands for any host, on either side.
+    async fn holds(&self, module: &ModuleName) -> Result<bool> {
+        let ModuleName::Tofu { path, .. } = module else { return Ok(true) };
+        Ok(self.stored_path().await?.is_none_or(|stored| same_module(&stored, path)))
+    }
+}
+
+/// Whether two paths name one module, the placeholder host standing for any other.
+pub fn same_module(one: &CuePath, other: &CuePath) -> bool {
+    let split = |path: &'_ CuePath| {
+        let (host, rest) = path.as_str().split_once('/').unwrap_or((path.as_str(), ""));
+        (host.to_owned(), rest.to_owned())
+    };
+    let ((one_host, one), (other_host, other)) = (split(one), split(other));
+    let is_placeholder = |host: &str| host == Host::INTERNAL;
+    one == other && (one_host == other_host || is_placeholder(&one_host) || is_placeholder(&other_host))
+}
+
+/// Reads one version: its manifest, and its bundle where there is one.
+pub async fn load(place: &Place, version: &TaggedVersion) -> Result<StoredModule> {
+    let bundle = if version.has_bundle {
+        Some(load_reference(place, &Reference::Tag(artifact::bundle_tag(&version.tag)?)).await?)
+    } else {
+        None
+    };
+    let stored = match (version.has_tag, bundle) {
+        // One tag was copied here, and it is the bundle's: that is the version.
+        (false, Some(bundle)) => StoredModule { form: DependencyForm::Separate, ..bundle },
+        (_, bundle) => {
+            let mut stored = load_reference(place, &Reference::Tag(version.tag.clone())).await?;
+            // A bundle of something else than what the tag names says nothing about it.
+            if let Some(bundle) = bundle.filter(|bundle| bundle.artifact.archive == stored.artifact.archive) {
+                stored.artifact.dependencies = bundle.artifact.dependencies;
+                stored.form = DependencyForm::Separate;
+            }
+            stored
+        }
+    };
+    let reference = Reference::Tag(version.tag.clone());
+    Ok(StoredModule { reference, version: Some(version.version.clone()), ..stored })
+}
+
+/// Reads the module at any tag or digest, its bundle aside.
+pub async fn load_reference(place: &Place, reference: &Reference) -> Result<StoredModule> {
+    let stored = place.registry().manifest(&place.repository, reference).await;
+    let stored = stored.map_err(OperationError::registry(place.reference(reference)))?;
+    let manifest = Manifest::parse(&stored.media_type, &stored.bytes)
+        .map_err(RegistryError::from)
+        .map_err(OperationError::registry(place.reference(reference)))?;
+    let artifact = ModuleArtifact::read(&manifest)
+        .map_err(|source| OperationError::NotAModule { reference: place.reference(reference), source })?;
+    let tagged = match reference {
+        Reference::Tag(tag) => artifact::version_of(tag),
+        Reference::Digest(_) => None,
+    };
+    let annotated = || Version::parse(artifact.annotations.get(artifact::media_types::VERSION)?).ok();
+    Ok(StoredModule {
+        place: place.clone(),
+        reference: reference.clone(),
+        version: tagged.or_else(annotated),
+        digest: stored.digest,
+        manifest: stored.bytes,
+        form: if artifact.dependencies.is_empty() { DependencyForm::None } else { DependencyForm::Inline },
+        artifact,
+    })
+}
+
+impl StoredModule {
+    /// `registry/repository:tag`.
+    pub fn name(&self) -> String {
+        self.place.reference(&self.reference)
+    }
+
+    /// The bytes of the module file; `None` where the artifact has none.
+    pub async fn module_file_bytes(&self) -> Result<Option<Bytes>> {
+        let Some(layer) = &self.artifact.module_file else { return Ok(None) };
+        if let Some(data) = &layer.data {
+            return Ok(Some(data.clone()));
+        }
+        let registry = self.place.registry();
+        let bytes = registry.small_blob(&self.place.repository, &layer.content.digest, MAX_MODULE_FILE).await;
+        bytes.map(Some).map_err(OperationError::registry(self.name()))
+    }
+
+    /// The module file, read; `None` where the artifact has none, or none that can be read: another tool may have pushed it,
+    /// and its zip is as good without.
+    pub async fn module_file(&self) -> Result<Option<ModuleFile>> {
+        let bytes = self.module_file_bytes().await?;
+        Ok(bytes.and_then(|bytes| ModuleFile::parse(&bytes, true).ok()))
+    }
+
+    /// Whether the module can be called by OpenTofu: it was pushed as such, or its zip has `.tf` files at its root.
+    pub fn is_opentofu(&self, listing: &Listing) -> bool {
+        self.artifact.kind == ModuleKind::OpenTofu || listing.has_tofu_files_at_root()
+    }
+
+    /// The zips that a user of this module as a dependency needs with it.
+    pub fn needed_by_dependents(&self) -> impl Iterator<Item = &DependencyLayer> {
+        self.artifact.dependencies.iter().filter(|layer| !layer.main_only)
+    }
+}

@@ -1,0 +1,550 @@
+//! Which registry and which repository holds a module.
+//!
+//! A registry setting is one registry, or several by prefix of the module path, as in `CUE_REGISTRY`; unlike there, a path
+//! that no prefix fits has no registry at all, so that a private name is never asked for at somebody's public one.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::module::{CuePath, Host, TofuAddress};
+use crate::oci::{Repository, RepositoryError};
+use crate::registry::SharedRegistry;
+
+/// What `--registry` says: parsed, nothing opened yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegistrySetting {
+    routes: Vec<(Option<String>, RegistryLocation)>,
+}
+
+/// One registry, as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RegistryLocation {
+    /// `dir:PATH`: a folder of OCI image layouts.
+    Directory(PathBuf),
+    /// `host[:port][/prefix]`, with `+insecure` or `+secure` where plain http or https is asked for.
+    Remote {
+        /// Host and port.
+        host: String,
+        /// In front of every repository's name; empty where there is none.
+        prefix: String,
+        /// Whether plain http is asked for; the client's own rule decides where nothing is.
+        insecure: Option<bool>,
+    },
+    /// `none`: nothing is kept here.
+    None,
+}
+
+/// The text is no registry setting.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RegistrySettingError {
+    /// Nothing stands there.
+    #[error(
+        "the registry is empty; write for example `ghcr.io/acme/modules`, `127.0.0.1:5000` or `dir:./store`"
+    )]
+    Empty,
+    /// A URL.
+    #[error(
+        "`{0}` is a URL; write the registry without the scheme, and `+insecure` behind it for plain http"
+    )]
+    Url(String),
+    /// Not a host, or not a repository prefix.
+    #[error(
+        "`{0}` is not a registry: expected `host[:port][/prefix]`, `dir:PATH` or `prefix=host[/prefix]`, joined by commas"
+    )]
+    Malformed(String),
+    /// `dir:` without a path.
+    #[error("`dir:` needs a path behind it")]
+    NoPath,
+    /// A kind of registry that is not known.
+    #[error("`{0}:` is not a kind of registry that is known; `dir:PATH` is")]
+    UnknownKind(String),
+    /// The same prefix twice.
+    #[error("there are two registries for {0}; a module path can have only one")]
+    Duplicate(String),
+}
+
+impl RegistrySetting {
+    /// The setting of one directory and nothing else.
+    pub fn directory(path: &Path) -> Self {
+        Self { routes: vec![(None, RegistryLocation::Directory(path.to_owned()))] }
+    }
+
+    /// Every registry with the prefix that leads to it.
+    pub fn locations(&self) -> impl Iterator<Item = (Option<&str>, &RegistryLocation)> {
+        self.routes.iter().map(|(prefix, location)| (prefix.as_deref(), location))
+    }
+
+    /// The directory, where there is one registry and it is a directory.
+    pub fn single_directory(&self) -> Option<&Path> {
+        match &self.routes[..] {
+            [(None, RegistryLocation::Directory(path))] => Some(path),
+            _ => None,
+        }
+    }
+}
+
+impl FromStr for RegistrySetting {
+    type Err = RegistrySettingError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.trim().is_empty() {
+            return Err(RegistrySettingError::Empty);
+        }
+        let mut routes: Vec<(Option<String>, RegistryLocation)> = Vec::new();
+        for part in text.split(',').map(str::trim) {
+            // A path of a `dir:` may hold a `=`; a module path never holds a `:`.
+            let (prefix, location) = match part.split_once('=') {
+                Some((prefix, location)) if !prefix.contains(':') => (Some(prefix), location),
+                _ => (None, part),
+            };
+            if prefix.is_some_and(|prefix| !is_path_prefix(prefix)) {
+                return Err(RegistrySettingError::Malformed(part.to_owned()));
+            }
+            if routes.iter().any(|(known, _)| known.as_deref() == prefix) {
+                let name = prefix.map_or("every module path".to_owned(), |prefix| format!("`{prefix}`"));
+                return Err(RegistrySettingError::Duplicate(name));
+            }
+            routes.push((prefix.map(str::to_owned), location.parse()?));
+        }
+        Ok(Self { routes })
+    }
+}
+
+/// A module path or its first elements: the grammar of a repository, since that is what it becomes.
+fn is_path_prefix(text: &str) -> bool {
+    text.parse::<Repository>().is_ok()
+}
+
+impl FromStr for RegistryLocation {
+    type Err = RegistrySettingError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "none" {
+            return Ok(Self::None);
+        }
+        if let Some(path) = text.strip_prefix("dir:") {
+            return if path.is_empty() {
+                Err(RegistrySettingError::NoPath)
+            } else {
+                Ok(Self::Directory(path.into()))
+            };
+        }
+        if text.contains("://") {
+            return Err(RegistrySettingError::Url(text.to_owned()));
+        }
+        let malformed = || RegistrySettingError::Malformed(text.to_owned());
+        let (bare, insecure) = match text.rsplit_once('+') {
+            Some((bare, "insecure")) => (bare, Some(true)),
+            Some((bare, "secure")) => (bare, Some(false)),
+            Some(_) => return Err(malformed()),
+            None => (text, None),
+        };
+        let (host, prefix) = bare.split_once('/').unwrap_or((bare, ""));
+        if let Some((kind, rest)) = host.split_once(':')
+            && !rest.is_empty()
+            && !rest.bytes().all(|byte| byte.is_ascii_digit())
+            && kind.bytes().all(|byte| byte.is_ascii_alphabetic())
+        {
+            return Err(RegistrySettingError::UnknownKind(kind.to_owned()));
+        }
+        if !is_host_and_port(host) || (!prefix.is_empty() && prefix.parse::<Repository>().is_err()) {
+            return Err(malformed());
+        }
+        Ok(Self::Remote { host: host.to_ascii_lowercase(), prefix: prefix.to_owned(), insecure })
+    }
+}
+
+/// Whether the text is a host name, an IPv4 address or `[IPv6]`, with a port or without: nothing that could change a URL.
+fn is_host_and_port(text: &str) -> bool {
+    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, rest)) if address.parse::<std::net::Ipv6Addr>().is_ok() => {
+            ("ipv6", rest.strip_prefix(':').or(rest.is_empty().then_some("1")))
+        }
+        Some(_) => return false,
+        None => match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, Some("1")),
+        },
+    };
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    host.len() <= 253
+        && host.split('.').all(is_label)
+        && port.is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
+}
+
+impl fmt::Display for RegistryLocation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(path) => write!(formatter, "dir:{}", path.display()),
+            Self::Remote { host, prefix, .. } if prefix.is_empty() => formatter.write_str(host),
+            Self::Remote { host, prefix, .. } => write!(formatter, "{host}/{prefix}"),
+            Self::None => formatter.write_str("none"),
+        }
+    }
+}
+
+/// How the address of an OpenTofu module becomes a repository: `{namespace}/{name}/{system}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RepositoryTemplate(String);
+
+/// The text is no template.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RepositoryTemplateError {
+    /// Two addresses would share a repository.
+    #[error(
+        "the template `{template}` has no `{{{missing}}}`, so different modules would share a repository"
+    )]
+    Missing {
+        /// The template.
+        template: String,
+        /// The placeholder that is not there.
+        missing: &'static str,
+    },
+    /// `{namespace}_{name}` folds `a_b`/`c` and `a`/`b_c` into one.
+    #[error(
+        "in the template `{template}` the part `{part}` mixes text and a placeholder, so different modules could share a \
+         repository; let each placeholder be a part of its own, as in `{{namespace}}/{{name}}/{{system}}`"
+    )]
+    Mixed {
+        /// The template.
+        template: String,
+        /// The offending part.
+        part: String,
+    },
+    /// Something that a repository's name cannot have.
+    #[error("the template `{template}` gives no repository name: {source}")]
+    Name {
+        /// The template.
+        template: String,
+        /// Why not.
+        source: RepositoryError,
+    },
+}
+
+const PLACEHOLDERS: [&str; 4] = ["{host}", "{namespace}", "{name}", "{system}"];
+
+impl Default for RepositoryTemplate {
+    fn default() -> Self {
+        Self("{namespace}/{name}/{system}".to_owned())
+    }
+}
+
+impl FromStr for RepositoryTemplate {
+    type Err = RepositoryTemplateError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let template = || text.to_owned();
+        for missing in ["namespace", "name", "system"] {
+            if !text.contains(&format!("{{{missing}}}")) {
+                return Err(RepositoryTemplateError::Missing { template: template(), missing });
+            }
+        }
+        for part in text.split('/') {
+            if part.contains(['{', '}']) && !PLACEHOLDERS.contains(&part) {
+                return Err(RepositoryTemplateError::Mixed { template: template(), part: part.to_owned() });
+            }
+        }
+        let sample = PLACEHOLDERS.iter().fold(template(), |name, placeholder| name.replace(placeholder, "a"));
+        match sample.parse::<Repository>() {
+            Ok(_) => Ok(Self(template())),
+            Err(source) => Err(RepositoryTemplateError::Name { template: template(), source }),
+        }
+    }
+}
+
+impl fmt::Display for RepositoryTemplate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl RepositoryTemplate {
+    /// The repositories where the module may be, best first: as the template says, then below its host, which is where
+    /// `cue mod publish` puts a module of that path.
+    ///
+    /// `path` is `host/namespace/name/system` in lower case.
+    fn repositories(&self, path: &CuePath) -> Result<Vec<Repository>, RepositoryError> {
+        let parts: Vec<&str> = path.as_str().split('/').collect();
+        let values = PLACEHOLDERS.iter().zip(&parts);
+        let name = self
+            .0
+            .split('/')
+            .map(|part| {
+                values.clone().find(|(placeholder, _)| **placeholder == part).map_or(part, |(_, value)| value)
+            })
+            .collect::<Vec<_>>()
+            .join("/");
+        let mut repositories = vec![name.parse::<Repository>()?];
+        if !self.0.split('/').any(|part| part == "{host}") {
+            repositories.extend(repositories[0].below(path.first_element()).ok());
+        }
+        Ok(repositories)
+    }
+}
+
+/// An opened registry with the prefix of its repositories.
+#[derive(Clone)]
+pub struct Target {
+    /// The registry.
+    pub registry: SharedRegistry,
+    /// In front of every repository's name; empty where there is none.
+    pub prefix: String,
+    /// How it is called in messages and references: `ghcr.io`, or `dir:PATH`.
+    pub name: String,
+    /// Who it is in comparisons: blobs are mounted only within one registry.
+    pub identity: Arc<str>,
+    /// Whether it is on this machine's disk, so that asking costs nothing.
+    pub is_local: bool,
+}
+
+impl Target {
+    /// A repository of this registry, the prefix in front.
+    pub fn place(&self, repository: &Repository) -> Result<Place, RepositoryError> {
+        Ok(Place { target: self.clone(), repository: repository.below(&self.prefix)? })
+    }
+}
+
+/// A repository of a registry: where a module is or would be.
+#[derive(Clone)]
+pub struct Place {
+    /// The registry.
+    pub target: Target,
+    /// The repository, the registry's prefix included.
+    pub repository: Repository,
+}
+
+impl Place {
+    /// The registry.
+    pub fn registry(&self) -> &dyn crate::registry::Registry {
+        &*self.target.registry
+    }
+
+    /// `registry/repository`.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.target.name, self.repository)
+    }
+
+    /// `registry/repository:tag` or `registry/repository@digest`.
+    pub fn reference(&self, reference: &crate::oci::Reference) -> String {
+        match reference {
+            crate::oci::Reference::Tag(tag) => format!("{}:{tag}", self.name()),
+            crate::oci::Reference::Digest(digest) => format!("{}@{digest}", self.name()),
+        }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.name())
+    }
+}
+
+/// A module by the name that it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ModuleName {
+    /// An OpenTofu module; its path is `host/namespace/name/system`.
+    Tofu {
+        /// As it was written.
+        address: TofuAddress,
+        /// The path, its host included.
+        path: CuePath,
+    },
+    /// A CUE module, its major version aside: all of them share a repository.
+    Cue(CuePath),
+}
+
+impl ModuleName {
+    /// An OpenTofu module; where the address names no host, it is on `host`.
+    pub fn tofu(address: &TofuAddress, host: &Host) -> Result<Self, crate::module::PathError> {
+        Ok(Self::Tofu { address: address.clone(), path: address.cue_path(host)? })
+    }
+
+    /// The module's path without a major version.
+    pub fn path(&self) -> &CuePath {
+        match self {
+            Self::Tofu { path, .. } | Self::Cue(path) => path,
+        }
+    }
+}
+
+impl fmt::Display for ModuleName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tofu { address, .. } => address.fmt(formatter),
+            Self::Cue(path) => path.fmt(formatter),
+        }
+    }
+}
+
+/// Every registry that is set, and how modules are laid out in them.
+#[derive(Clone)]
+pub struct Routes {
+    routes: Vec<(Option<String>, Target)>,
+    template: RepositoryTemplate,
+}
+
+/// A module has no place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RouteError {
+    /// No prefix fits and there is no catch-all.
+    #[error(
+        "no registry is set for `{0}`; add one for its path to `--registry`, or one without a prefix for all the rest"
+    )]
+    NoRegistry(String),
+    /// The path gives no repository name.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+}
+
+impl Routes {
+    /// The registries with the prefixes that lead to them; `None` leads everywhere else.
+    pub fn new(routes: Vec<(Option<String>, Target)>, template: RepositoryTemplate) -> Self {
+        Self { routes, template }
+    }
+
+    /// Every registry.
+    pub fn targets(&self) -> impl Iterator<Item = &Target> {
+        self.routes.iter().map(|(_, target)| target)
+    }
+
+    /// The registries in words.
+    pub fn describe(&self) -> String {
+        let names = self.routes.iter().map(|(prefix, target)| {
+            let place = if target.prefix.is_empty() {
+                target.name.clone()
+            } else {
+                format!("{}/{}", target.name, target.prefix)
+            };
+            prefix.as_ref().map_or(place.clone(), |prefix| format!("{place} ({prefix})"))
+        });
+        names.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The registry for a module path: that of the longest prefix of whole elements.
+    pub fn target(&self, path: &CuePath) -> Option<&Target> {
+        self.route(path).map(|(_, target)| target)
+    }
+
+    /// Whether a prefix, and not the catch-all, leads this path to a registry.
+    pub fn is_routed(&self, path: &CuePath) -> bool {
+        self.route(path).is_some_and(|(prefix, _)| prefix.is_some())
+    }
+
+    fn route(&self, path: &CuePath) -> Option<&(Option<String>, Target)> {
+        let fits = |prefix: &str| {
+            path.as_str().strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.routes
+            .iter()
+            .filter(|(prefix, _)| prefix.as_deref().is_none_or(fits))
+            .max_by_key(|(prefix, _)| prefix.as_ref().map(String::len))
+    }
+
+    /// Where a module may be, best first; the first one is where it is pushed.
+    pub fn places(&self, module: &ModuleName) -> Result<Vec<Place>, RouteError> {
+        let path = module.path();
+        let target = self.target(path).ok_or_else(|| RouteError::NoRegistry(path.to_string()))?;
+        let repositories = match module {
+            ModuleName::Tofu { .. } => self.template.repositories(path)?,
+            ModuleName::Cue(path) => vec![path.as_str().parse()?],
+        };
+        Ok(repositories.iter().map(|repository| target.place(repository)).collect::<Result<_, _>>()?)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn setting(text: &str) -> Result<Vec<(Option<String>, RegistryLocation)>, RegistrySettingError> {
+        text.parse::<RegistrySetting>().map(|setting| setting.routes)
+    }
+
+    fn remote(host: &str, prefix: &str, insecure: Option<bool>) -> RegistryLocation {
+        RegistryLocation::Remote { host: host.into(), prefix: prefix.into(), insecure }
+    }
+
+    #[test]
+    fn every_form_of_a_registry_is_read() {
+        assert_eq!(
+            setting("ghcr.io/acme/modules").unwrap(),
+            [(None, remote("ghcr.io", "acme/modules", None))]
+        );
+        assert_eq!(
+            setting("127.0.0.1:5000+insecure").unwrap(),
+            [(None, remote("127.0.0.1:5000", "", Some(true)))]
+        );
+        assert_eq!(setting("[::1]:5000").unwrap(), [(None, remote("[::1]:5000", "", None))]);
+        assert_eq!(setting("dir:./a=b").unwrap(), [(None, RegistryLocation::Directory("./a=b".into()))]);
+        assert_eq!(
+            setting("example.com=registry.example.com/cue, ghcr.io/acme").unwrap(),
+            [
+                (Some("example.com".into()), remote("registry.example.com", "cue", None)),
+                (None, remote("ghcr.io", "acme", None)),
+            ]
+        );
+        assert_eq!(setting("a.com=none").unwrap(), [(Some("a.com".into()), RegistryLocation::None)]);
+    }
+
+    #[test]
+    fn what_could_end_up_elsewhere_is_refused() {
+        use RegistrySettingError as E;
+        assert_eq!(setting(" "), Err(E::Empty));
+        assert_eq!(setting("dir:"), Err(E::NoPath));
+        assert!(matches!(setting("https://ghcr.io"), Err(E::Url(_))));
+        assert!(matches!(setting("ghcr.io,docker.io"), Err(E::Duplicate(_))));
+        assert!(matches!(setting("s3:bucket"), Err(E::UnknownKind(_))));
+        for text in [
+            "user@host",
+            "host/UPPER",
+            "host/a/../b",
+            "host:0",
+            "host:99999",
+            "host?x",
+            "ho st",
+            "a b=host",
+            "host+odd",
+            "[::1",
+            "[x]:1",
+            "-a.com",
+            "host/",
+            "/x",
+            "host:",
+        ] {
+            assert!(setting(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_template_never_folds_two_modules_into_one_repository() {
+        use RepositoryTemplateError as E;
+        let parse = |text: &str| text.parse::<RepositoryTemplate>();
+        assert!(parse("modules/{host}/{namespace}/{name}/{system}").is_ok());
+        assert!(matches!(parse("{namespace}/{name}"), Err(E::Missing { missing: "system", .. })));
+        assert!(matches!(parse("{namespace}_{name}/{system}"), Err(E::Mixed { .. })));
+        assert!(matches!(parse("{namespace}/{name}/{system}/{version}"), Err(E::Mixed { .. })));
+        assert!(matches!(parse("{namespace}/{name}/{system}/A"), Err(E::Name { .. })));
+    }
+
+    #[test]
+    fn a_module_is_looked_for_by_the_template_and_below_its_host() {
+        let path: CuePath = "modules.acme.example/acme/vpc/aws".parse().unwrap();
+        let names = |template: &str| -> Vec<String> {
+            let template: RepositoryTemplate = template.parse().unwrap();
+            template.repositories(&path).unwrap().iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(
+            names("{namespace}/{name}/{system}"),
+            ["acme/vpc/aws", "modules.acme.example/acme/vpc/aws"]
+        );
+        assert_eq!(names("m/{host}/{namespace}/{name}/{system}"), ["m/modules.acme.example/acme/vpc/aws"]);
+    }
+}

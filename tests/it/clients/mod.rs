@@ -1,0 +1,6 @@
+//! The real clients against the real program.
+
+mod copy;
+mod cue;
+mod install;
+mod registry;

@@ -1,0 +1,57 @@
+//! A real registry that is not ours: Debian's docker-registry (distribution 2.8).
+
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use super::clients;
+use super::process::{Server, isolated};
+use super::tls::Certificate;
+
+/// A running registry with a folder of its own.
+pub(crate) struct DockerRegistry {
+    /// `127.0.0.1:PORT`.
+    pub(crate) address: String,
+    _folder: TempDir,
+    _server: Server,
+}
+
+impl DockerRegistry {
+    /// An empty registry over plain http, open to everybody; `None` where the program is not there.
+    pub(crate) fn start() -> Option<Self> {
+        Self::start_with("")
+    }
+
+    /// The same over TLS.
+    pub(crate) fn start_tls(certificate: &Certificate) -> Option<Self> {
+        let tls = format!(
+            "  tls:\n    certificate: {}\n    key: {}\n",
+            certificate.certificate_file.display(),
+            certificate.key_file.display()
+        );
+        Self::start_with(&tls)
+    }
+
+    fn start_with(http: &str) -> Option<Self> {
+        let program = clients::find("docker-registry")?;
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let config = folder.path().join("config.yml");
+        std::fs::write(&config, configuration(&folder.path().join("data"), http))
+            .expect("the folder is ours");
+        let mut server = Server::start(isolated(&program, folder.path()).arg("serve").arg(&config));
+        let address = server.wait_for(|line| {
+            let (_, rest) = line.split_once("listening on ")?;
+            let address = rest.split(['"', ',', ' ']).next()?;
+            address.starts_with("127.0.0.1:").then(|| address.to_owned())
+        });
+        Some(Self { address, _folder: folder, _server: server })
+    }
+}
+
+fn configuration(data: &Path, http: &str) -> String {
+    format!(
+        "version: 0.1\nlog:\n  level: info\n  accesslog:\n    disabled: true\nstorage:\n  filesystem:\n    rootdirectory: {}\n  \
+         delete:\n    enabled: true\nhttp:\n  addr: 127.0.0.1:0\n{http}",
+        data.display()
+    )
+}
