@@ -368,7 +368,9 @@ async fn read_file(path: &Path) -> Result<Option<Vec<u8>>, CredentialError> {
     let unreadable = |source| CredentialError::Unreadable { path: path.to_owned(), source };
     let file = match tokio::fs::File::open(path).await {
         Ok(file) => file,
-        Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
+        Err(error)
+            if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) =>
+        {
             return Ok(None);
         }
         Err(error) => return Err(unreadable(error)),
@@ -544,9 +546,13 @@ mod tests {
         let home = Home::new();
         home.write("run/containers/auth.json", &auths(&[("r.example", "host"), ("r.example/acme/x", "x")]));
         home.write("home/.docker/config.json", &auths(&[("r.example/acme", "acme")]));
-        for (repository, user) in
-            [("acme/vpc", "acme"), ("acme/x/y", "x"), ("acme/x", "x"), ("acme/xy", "acme"), ("acmeother", "host")]
-        {
+        for (repository, user) in [
+            ("acme/vpc", "acme"),
+            ("acme/x/y", "x"),
+            ("acme/x", "x"),
+            ("acme/xy", "acme"),
+            ("acmeother", "host"),
+        ] {
             assert_eq!(home.user("r.example", repository).await, user, "{repository}");
         }
     }

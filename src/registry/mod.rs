@@ -5,7 +5,9 @@
 //! the operations that it lets through; whatever it does not name is refused, so wrappers fail closed.
 
 mod content;
+pub mod credentials;
 mod error;
+pub mod remote;
 
 use std::sync::Arc;
 

@@ -17,7 +17,9 @@ pub struct RegistryHost {
 
 /// The text is no name of a registry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a registry: expected a host with or without a port, such as `ghcr.io` or `127.0.0.1:5000`")]
+#[error(
+    "`{text}` is not a registry: expected a host with or without a port, such as `ghcr.io` or `127.0.0.1:5000`"
+)]
 pub struct RegistryHostError {
     text: String,
 }
@@ -121,8 +123,28 @@ mod tests {
     #[test]
     fn what_could_be_read_in_two_ways_is_refused() {
         for text in [
-            "", ":5000", "a:0", "a:65536", "a:", "a:b", "a:+1", "a/b", "a@b", "a:b@c", "a?b", "a#b", "a b", "a\\b",
-            "http://a", "0x7f.1", "127.1", "a\n", "::1", "[::1", "é.example", "[0:0::1]",
+            "",
+            ":5000",
+            "a:0",
+            "a:65536",
+            "a:",
+            "a:b",
+            "a:+1",
+            "a/b",
+            "a@b",
+            "a:b@c",
+            "a?b",
+            "a#b",
+            "a b",
+            "a\\b",
+            "http://a",
+            "0x7f.1",
+            "127.1",
+            "a\n",
+            "::1",
+            "[::1",
+            "é.example",
+            "[0:0::1]",
         ] {
             assert!(text.parse::<RegistryHost>().is_err(), "{text:?}");
         }

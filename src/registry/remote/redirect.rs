@@ -130,7 +130,10 @@ pub(super) fn same_origin(one: &Url, other: &Url) -> bool {
 
 /// Whether an answer from `from` may send us to `target`, for a registry of reach `registry`.
 pub(super) fn check(from: &Url, target: &Url, registry: Reach) -> Result<(), RedirectError> {
-    if !matches!(target.scheme(), "http" | "https") || !target.username().is_empty() || target.password().is_some() {
+    if !matches!(target.scheme(), "http" | "https")
+        || !target.username().is_empty()
+        || target.password().is_some()
+    {
         return Err(RedirectError::Scheme);
     }
     if from.scheme() == "https" && target.scheme() == "http" {
@@ -221,8 +224,14 @@ mod tests {
             assert_eq!(check(&from, &url(target), Reach::Public), Err(RedirectError::Scheme), "{target}");
         }
         for target in [
-            "https://127.0.0.1/x", "https://localhost/x", "https://a.localhost/", "https://10.0.0.1/x",
-            "https://[::1]/x", "https://169.254.169.254/latest", "https://0x7f.1/", "https://[::ffff:10.0.0.1]/",
+            "https://127.0.0.1/x",
+            "https://localhost/x",
+            "https://a.localhost/",
+            "https://10.0.0.1/x",
+            "https://[::1]/x",
+            "https://169.254.169.254/latest",
+            "https://0x7f.1/",
+            "https://[::ffff:10.0.0.1]/",
         ] {
             assert_eq!(
                 check(&from, &url(target), Reach::Public),
@@ -246,7 +255,10 @@ mod tests {
         let base = url("https://registry.example/");
         assert_eq!(check_realm(&base, &url("https://auth.example/token")), Ok(()));
         for realm in [
-            "http://auth.example/token", "https://169.254.169.254/", "https://127.0.0.1/", "https://10.0.0.1/",
+            "http://auth.example/token",
+            "https://169.254.169.254/",
+            "https://127.0.0.1/",
+            "https://10.0.0.1/",
             "https://[fd00::1]/",
         ] {
             assert!(check_realm(&base, &url(realm)).is_err(), "{realm}");

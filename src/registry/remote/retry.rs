@@ -74,7 +74,10 @@ mod tests {
         let policy = RetryPolicy { tries: 20, ..RetryPolicy::default() };
         for (tried, whole) in [(1, 500), (2, 1000), (3, 2000), (19, 8000)] {
             let wait = policy.wait(tried, None).unwrap();
-            assert!(wait >= Duration::from_millis(whole / 2) && wait <= Duration::from_millis(whole), "{wait:?}");
+            assert!(
+                wait >= Duration::from_millis(whole / 2) && wait <= Duration::from_millis(whole),
+                "{wait:?}"
+            );
         }
         assert_eq!(policy.wait(20, None), None);
     }
@@ -89,7 +92,9 @@ mod tests {
 
     #[test]
     fn some_statuses_pass() {
-        for (status, passing) in [(429, true), (500, true), (503, true), (501, false), (404, false), (401, false)] {
+        for (status, passing) in
+            [(429, true), (500, true), (503, true), (501, false), (404, false), (401, false)]
+        {
             assert_eq!(is_passing(StatusCode::from_u16(status).unwrap()), passing, "{status}");
         }
     }

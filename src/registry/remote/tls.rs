@@ -84,7 +84,8 @@ impl Certificates {
                 let mut pem = read(certificate)?;
                 pem.push(b'\n');
                 pem.extend(read(key)?);
-                let invalid = |_| TlsError::Invalid { path: key.clone(), expected: "key for the certificate" };
+                let invalid =
+                    |_| TlsError::Invalid { path: key.clone(), expected: "key for the certificate" };
                 Some(Identity::from_pem(&pem).map_err(invalid)?)
             }
             None => None,
@@ -154,8 +155,7 @@ mod tests {
         assert!(matches!(Certificates::read(&options), Err(TlsError::Unreadable { .. })));
         std::fs::write(&path, "nothing").unwrap();
         assert!(matches!(Certificates::read(&options), Err(TlsError::Invalid { .. })));
-        let options =
-            TlsOptions { ca_file: None, client_certificate: Some((path.clone(), path.clone())) };
+        let options = TlsOptions { ca_file: None, client_certificate: Some((path.clone(), path.clone())) };
         assert!(matches!(Certificates::read(&options), Err(TlsError::Invalid { .. })));
     }
 
