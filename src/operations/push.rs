@@ -13,7 +13,7 @@ use tempfile::NamedTempFile;
 
 use crate::archive::{self, Entry, ModuleKind, Tree};
 use crate::artifact::{self, Content, DependencyLayer, ModuleArtifact, ModuleFileLayer, media_types};
-use crate::module::{ModuleVersion, Version};
+use crate::module::{ModuleFile, ModuleVersion, Version};
 use crate::oci::{Algorithm, Annotations, Digest, Hasher, IMAGE_MANIFEST, Manifest, Reference, Tag};
 use crate::registry::{
     BlobSource, ByteStream, BytesSource, Condition, FileSource, NewManifest, RegistryError, RegistrySource,
@@ -485,7 +485,7 @@ async fn recorded_dependencies(stored: &StoredModule) -> Result<Vec<ModuleVersio
         return Ok(stored.artifact.dependencies.iter().map(|layer| layer.module.clone()).collect());
     }
     let file = stored.module_file().await?;
-    let recorded = file.as_ref().and_then(|file| file.custom_ocimod());
+    let recorded = file.as_ref().and_then(ModuleFile::custom_ocimod).filter(|ocimod| ocimod.is_generated());
     Ok(match (recorded, &file) {
         (Some(recorded), _) => recorded.dependencies().to_vec(),
         (None, Some(file)) => file

@@ -308,7 +308,8 @@ impl Resolver<'_> {
         if brings_its_own || !self.walked.insert(module) {
             return Ok(());
         }
-        let recorded = file.as_ref().and_then(ModuleFile::custom_ocimod);
+        let recorded =
+            file.as_ref().and_then(ModuleFile::custom_ocimod).filter(|ocimod| ocimod.is_generated());
         match recorded {
             // Pushed by ocimod: its file says what it needs, embedded or not.
             Some(recorded) => {
