@@ -146,7 +146,7 @@ impl FromStr for RegistryLocation {
         if let Some((kind, rest)) = host.split_once(':')
             && !rest.is_empty()
             && !rest.bytes().all(|byte| byte.is_ascii_digit())
-            && kind.bytes().all(|byte| byte.is_ascii_alphabetic())
+            && kind.bytes().all(|byte| byte.is_ascii_alphanumeric())
         {
             return Err(RegistrySettingError::UnknownKind(kind.to_owned()));
         }
