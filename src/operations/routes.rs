@@ -493,7 +493,6 @@ mod tests {
             "host+odd",
             "[::1",
             "[x]:1",
-            "-a.com",
             "host/",
             "/x",
             "host:",
