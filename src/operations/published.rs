@@ -18,6 +18,10 @@ pub const MAX_TAGS: usize = 200_000;
 /// The largest module file that is read: `cue`'s own limit.
 pub const MAX_MODULE_FILE: u64 = 16 * 1024 * 1024;
 
+/// How many versions are asked for the path of their module, from the newest on: a repository that was taken over from the
+/// placeholder host says so in one of them.
+const MAX_PATHS: usize = 50;
+
 /// The versions of a module in its repository.
 #[derive(Clone, Debug)]
 pub struct Published {
@@ -46,6 +50,8 @@ pub struct StoredModule {
     pub artifact: ModuleArtifact,
     /// How the dependencies are kept.
     pub form: DependencyForm,
+    /// The manifest that this one is about, where it is a bundle.
+    pub subject: Option<Digest>,
 }
 
 /// How a module's dependencies are kept with it (`--deps`).
@@ -133,7 +139,7 @@ pub async fn select(
         (Some(VersionQuery::Constraint(constraint)), None) | (_, Some(constraint)) => constraint.clone(),
         (_, None) => Constraint::any(),
     };
-    published.load(published.choose(&constraint)?).await
+    published.choose(&constraint).await.map(|(_, stored)| stored)
 }
 
 impl Published {
@@ -155,16 +161,37 @@ impl Published {
         self.versions.iter().map(|tagged| &tagged.version)
     }
 
-    /// The highest version that satisfies a constraint.
-    pub fn choose(&self, constraint: &Constraint) -> Result<&TaggedVersion> {
-        let chosen = constraint.highest(self.listed());
-        self.versions.iter().find(|tagged| Some(&tagged.version) == chosen).ok_or_else(|| {
-            OperationError::NoVersion {
-                module: self.module.to_string(),
-                constraint: constraint.clone(),
-                versions: self.listed().cloned().collect(),
+    /// The highest version that satisfies a constraint, with its artifact. A version whose tag holds something else than a module is
+    /// passed over; `None` where no version is left.
+    pub async fn newest(&self, constraint: &Constraint) -> Result<Option<(TaggedVersion, StoredModule)>> {
+        let mut left: Vec<&TaggedVersion> = self.versions.iter().collect();
+        loop {
+            let chosen = constraint.highest(left.iter().map(|tagged| &tagged.version)).cloned();
+            let Some(index) = left.iter().position(|tagged| Some(&tagged.version) == chosen.as_ref()) else {
+                return Ok(None);
+            };
+            let tagged = left.remove(index);
+            match self.load(tagged).await {
+                Ok(stored) => return Ok(Some((tagged.clone(), stored))),
+                // Asked for by its exact version, it is said what it is.
+                Err(OperationError::NotAModule { .. }) if constraint.exact().is_none() => {}
+                Err(error) => return Err(error),
             }
-        })
+        }
+    }
+
+    /// The same, where a version is needed.
+    pub async fn choose(&self, constraint: &Constraint) -> Result<(TaggedVersion, StoredModule)> {
+        self.newest(constraint).await?.ok_or_else(|| self.no_version(constraint))
+    }
+
+    /// The error of a constraint that no version satisfies.
+    pub fn no_version(&self, constraint: &Constraint) -> OperationError {
+        OperationError::NoVersion {
+            module: self.module.to_string(),
+            constraint: constraint.clone(),
+            versions: self.listed().cloned().collect(),
+        }
     }
 
     /// That version's artifact.
@@ -172,15 +199,33 @@ impl Published {
         load(&self.place, version).await
     }
 
-    /// The module path that the repository holds, from the newest version that says one; `None` where none does, as where
-    /// another tool pushed them.
+    /// The module path that the newest version says; `None` where none of the newest does, as where another tool pushed them.
     pub async fn stored_path(&self) -> Result<Option<CuePath>> {
-        let Some(newest) = self.versions.last() else { return Ok(None) };
-        match self.load(newest).await {
-            Ok(stored) => Ok(stored.module_file().await?.map(|file| file.module.base().clone())),
-            Err(OperationError::NotAModule { .. }) => Ok(None),
-            Err(error) => Err(error),
+        self.path_where(|_| true).await
+    }
+
+    /// The path of the module that the repository belongs to: the placeholder host gives way to any other that a version names.
+    pub async fn owner(&self) -> Result<Option<CuePath>> {
+        match self.path_where(|path| path.first_element() != Host::INTERNAL).await? {
+            Some(path) => Ok(Some(path)),
+            None => self.stored_path().await,
         }
+    }
+
+    /// The first path, from the newest version on, that will do.
+    async fn path_where(&self, will_do: impl Fn(&CuePath) -> bool) -> Result<Option<CuePath>> {
+        for tagged in self.versions.iter().rev().take(MAX_PATHS) {
+            let stored = match self.load(tagged).await {
+                Ok(stored) => stored,
+                Err(OperationError::NotAModule { .. }) => continue,
+                Err(error) => return Err(error),
+            };
+            let path = stored.module_file().await?.map(|file| file.module.base().clone());
+            if let Some(path) = path.filter(|path| will_do(path)) {
+                return Ok(Some(path));
+            }
+        }
+        Ok(None)
     }
 
     /// Whether the repository holds this module, and not one of the same name on another host.
@@ -215,16 +260,16 @@ pub async fn load(place: &Place, version: &TaggedVersion) -> Result<StoredModule
         (false, Some(bundle)) => StoredModule { form: DependencyForm::Separate, ..bundle },
         (_, bundle) => {
             let mut stored = load_reference(place, &Reference::Tag(version.tag.clone())).await?;
-            // A bundle of something else than what the tag names says nothing about it.
-            if let Some(bundle) = bundle.filter(|bundle| bundle.artifact.archive == stored.artifact.archive) {
+            // A bundle is believed only about the manifest that it names, and adds nothing to one that says itself what it needs.
+            let is_about = |bundle: &StoredModule| bundle.subject.as_ref() == Some(&stored.digest);
+            if let Some(bundle) = bundle.filter(is_about).filter(|_| stored.form == DependencyForm::None) {
                 stored.artifact.dependencies = bundle.artifact.dependencies;
                 stored.form = DependencyForm::Separate;
             }
             stored
         }
     };
-    let reference = Reference::Tag(version.tag.clone());
-    Ok(StoredModule { reference, version: Some(version.version.clone()), ..stored })
+    Ok(StoredModule { version: Some(version.version.clone()), ..stored })
 }
 
 /// Reads the module at any tag or digest, its bundle aside.
@@ -236,6 +281,7 @@ pub async fn load_reference(place: &Place, reference: &Reference) -> Result<Stor
         .map_err(OperationError::registry(place.reference(reference)))?;
     let artifact = ModuleArtifact::read(&manifest)
         .map_err(|source| OperationError::NotAModule { reference: place.reference(reference), source })?;
+    let subject = manifest.subject.map(|subject| subject.digest);
     let tagged = match reference {
         Reference::Tag(tag) => artifact::version_of(tag),
         Reference::Digest(_) => None,
@@ -249,6 +295,7 @@ pub async fn load_reference(place: &Place, reference: &Reference) -> Result<Stor
         manifest: stored.bytes,
         form: if artifact.dependencies.is_empty() { DependencyForm::None } else { DependencyForm::Inline },
         artifact,
+        subject,
     })
 }
 
