@@ -150,12 +150,11 @@ impl Client {
 
     /// On this machine a registry may speak either. A TLS server answers http with 400, or not at all.
     async fn probe(&self) -> Url {
-        let [http, https] = ["http", "https"].map(|scheme| self.transport.registry.base(scheme));
-        let is_plain = match self.ping(&http).await {
-            Ok(response) => response.status() != StatusCode::BAD_REQUEST,
-            Err(_) => false,
-        };
-        if !is_plain && self.ping(&https).await.is_ok() { https } else { http }
+        let http = self.transport.registry.base("http");
+        match self.ping(&http).await {
+            Ok(response) if response.status() != StatusCode::BAD_REQUEST => http,
+            _ => self.transport.registry.base("https"),
+        }
     }
 
     /// What a request with these scopes is sent with.

@@ -1013,6 +1013,8 @@ async fn ranges_are_what_was_asked_for() {
         let server = Scripted::start(move |request, _| match (honours, request.header("range").as_str()) {
             (true, "bytes=2-4") => reply(206, &[("content-range", "bytes 2-4/10")], "234"),
             (true, "bytes=-2") => reply(206, &[("content-range", "bytes 0-1/10")], "01"),
+            (true, "bytes=-3") => status(416),
+            (true, "bytes=7-9") => reply(206, &[("content-range", "bytes 7-9/10")], "789"),
             (true, "bytes=20-") => reply(416, &[("content-range", "bytes */10")], ""),
             _ => reply(200, &[], "0123456789"),
         })
@@ -1027,6 +1029,11 @@ async fn ranges_are_what_was_asked_for() {
         };
         assert_eq!((blob.size, blob.span), (10, Some(Span { start: 2, length: 3 })));
         assert_eq!(read_bounded(blob.bytes, 99).await.unwrap(), "234");
+        let Ok(Blob::Stream(blob)) = remote.blob(&repository(), &digest, range(ByteRange::Last(3))).await
+        else {
+            panic!("the last bytes are there")
+        };
+        assert_eq!(read_bounded(blob.bytes, 99).await.unwrap(), "789");
         let beyond = remote.blob(&repository(), &digest, range(ByteRange::From(20))).await;
         assert!(matches!(beyond, Err(RegistryError::RangeNotSatisfiable { size: 10 })));
         if honours {
@@ -1109,4 +1116,15 @@ async fn http_is_found_on_this_machine_without_being_told() {
     let server = Scripted::start(|_, _| manifest(MANIFEST)).await;
     let options = RemoteOptions { plain_http: false, ..options(&server, Credential::Anonymous) };
     RemoteRegistry::new(options).unwrap().manifest(&repository(), &tag("v1")).await.unwrap();
+}
+
+#[tokio::test]
+async fn deleting_tags_may_be_unknown_to_a_registry() {
+    let server = Scripted::start(|request, _| match request.path.as_str() {
+        "/v2/" => status(200),
+        _ => reply(400, &[], r#"{"errors":[{"code":"DIGEST_INVALID"}]}"#),
+    })
+    .await;
+    let error = remote(&server).delete_tag(&repository(), &"v1".parse().unwrap()).await.unwrap_err();
+    assert!(matches!(error, RegistryError::Unsupported { .. }), "{error}");
 }
