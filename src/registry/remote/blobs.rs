@@ -15,7 +15,7 @@ use super::RemoteRegistry;
 use super::authorization::Scopes;
 use super::client::{Call, Purpose, Subject};
 use super::redirect::{self, MAX_REDIRECTS, RedirectError};
-use crate::oci::{Algorithm, Digest, Repository, Span};
+use crate::oci::{Algorithm, ByteRange, Digest, Repository, Span};
 use crate::registry::{
     Blob, BlobRequest, BlobSource, BlobStream, ByteStream, RegistryError, Result, verified,
 };
@@ -28,9 +28,8 @@ impl RemoteRegistry {
         request: BlobRequest,
     ) -> Result<Blob> {
         let mut call = blob_call(Method::GET, repository, digest);
-        let range = request.range.map(|range| HeaderValue::from_str(&range.header()));
-        if let Some(Ok(range)) = range {
-            call = call.header(RANGE, range);
+        if let Some(range) = request.range {
+            call = with_range(call, range);
         }
         let response = self.client.send(&call).await?;
         if request.location
@@ -42,35 +41,51 @@ impl RemoteRegistry {
             return Ok(Blob::Location(target));
         }
         let response = self.client.follow(call, response).await?;
-        match (response.status(), request.range) {
-            (StatusCode::OK, None) => {
-                let size = self.size_of(&response, repository, digest).await?;
-                let bytes = verified(self.client.transport.stream(response), digest, size);
-                Ok(Blob::Stream(BlobStream { size, span: None, bytes }))
+        let Some(range) = request.range else {
+            if response.status() != StatusCode::OK {
+                return Err(self.blob_failure(response, repository, digest).await);
             }
+            let size = self.size_of(&response, repository, digest).await?;
+            let bytes = verified(self.client.transport.stream(response), digest, size);
+            return Ok(Blob::Stream(BlobStream { size, span: None, bytes }));
+        };
+        if response.status() != StatusCode::RANGE_NOT_SATISFIABLE {
+            return self.read_piece(response, repository, digest, range).await;
+        }
+        let size = self.read_blob_size(repository, digest).await?;
+        let span = range.within(size).ok_or(RegistryError::RangeNotSatisfiable { size })?;
+        // It has the piece after all: some registries know only the form with both ends.
+        let plain = ByteRange::FromTo { first: span.start, last: span.start + (span.length - 1) };
+        let response = self.client.get(with_range(blob_call(Method::GET, repository, digest), plain)).await?;
+        self.read_piece(response, repository, digest, plain).await
+    }
+
+    /// The answer to a request for a piece.
+    async fn read_piece(
+        &self,
+        response: Response,
+        repository: &Repository,
+        digest: &Digest,
+        range: ByteRange,
+    ) -> Result<Blob> {
+        let (size, span, skipped) = match response.status() {
             // The registry gives the whole all the same (RFC 9110 section 14.2 lets it).
-            (StatusCode::OK, Some(range)) => {
+            StatusCode::OK => {
                 let size = self.size_of(&response, repository, digest).await?;
                 let span = range.within(size).ok_or(RegistryError::RangeNotSatisfiable { size })?;
-                let bytes = cut(self.client.transport.stream(response), span.start, span.length);
-                Ok(Blob::Stream(BlobStream { size, span: Some(span), bytes }))
+                (size, span, span.start)
             }
-            (StatusCode::PARTIAL_CONTENT, Some(range)) => {
-                let given = content_range(response.headers());
+            StatusCode::PARTIAL_CONTENT => {
+                let given = content_range(response.headers())
+                    .filter(|(span, size)| range.within(*size) == Some(*span));
                 let wrong = || self.client.transport.protocol("it sends another range than was asked for");
                 let (span, size) = given.ok_or_else(wrong)?;
-                if range.within(size) != Some(span) {
-                    return Err(wrong());
-                }
-                let bytes = cut(self.client.transport.stream(response), 0, span.length);
-                Ok(Blob::Stream(BlobStream { size, span: Some(span), bytes }))
+                (size, span, 0)
             }
-            (StatusCode::RANGE_NOT_SATISFIABLE, Some(_)) => {
-                let size = self.read_blob_size(repository, digest).await?;
-                Err(RegistryError::RangeNotSatisfiable { size })
-            }
-            _ => Err(self.blob_failure(response, repository, digest).await),
-        }
+            _ => return Err(self.blob_failure(response, repository, digest).await),
+        };
+        let bytes = cut(self.client.transport.stream(response), skipped, span.length);
+        Ok(Blob::Stream(BlobStream { size, span: Some(span), bytes }))
     }
 
     async fn blob_failure(
@@ -136,21 +151,24 @@ impl RemoteRegistry {
         digest: &Digest,
         source: &dyn BlobSource,
     ) -> Result<()> {
+        let scopes = Scopes::push(repository);
         let mut tried = 0;
         loop {
             tried += 1;
-            let error = match self.try_write_blob(repository, digest, source).await {
-                Ok(()) => return Ok(()),
+            let outcome = self.send_blob(repository, digest, source, &scopes).await;
+            let error = match outcome {
+                // A token that ran out in the middle of an upload: there is a new one by now.
+                Ok(response) if response.status() == StatusCode::UNAUTHORIZED && tried == 1 => continue,
+                Ok(response) => match self.expect_stored(response, repository, &scopes).await {
+                    Ok(()) => return Ok(()),
+                    Err(error) => error,
+                },
                 Err(error) => error,
             };
-            // The 401 in the middle of an upload: a new token is there by now.
-            let is_stale = tried == 1 && matches!(error, RegistryError::Unauthorized { .. });
-            if !error.is_passing() && !is_stale {
-                return Err(error);
-            }
             let asked = match &error {
                 RegistryError::TooManyRequests { retry_after, .. } => *retry_after,
-                _ => None,
+                error if error.is_passing() => None,
+                _ => return Err(error),
             };
             let Some(wait) = self.client.transport.retry().wait(tried, asked) else { return Err(error) };
             tokio::time::sleep(wait).await;
@@ -161,13 +179,14 @@ impl RemoteRegistry {
         }
     }
 
-    async fn try_write_blob(
+    /// One session: POST, and PUT of all the bytes to where that leads.
+    async fn send_blob(
         &self,
         repository: &Repository,
         digest: &Digest,
         source: &dyn BlobSource,
-    ) -> Result<()> {
-        let scopes = Scopes::push(repository);
+        scopes: &Scopes,
+    ) -> Result<Response> {
         let session = self.begin_upload(repository, digest.algorithm()).await?;
         let mut url = with_digest(session, digest);
         for _ in 0..=MAX_REDIRECTS {
@@ -178,7 +197,7 @@ impl RemoteRegistry {
                 .header(CONTENT_LENGTH, HeaderValue::from(size));
             let response = self.client.send_stream(call, bytes).await?;
             match self.client.target(&response)? {
-                None => return self.expect_stored(response, repository, &scopes).await,
+                None => return Ok(response),
                 Some(target) => url = target,
             }
         }
@@ -248,6 +267,13 @@ fn blob_path(repository: &Repository, digest: &Digest) -> String {
 fn blob_call<'a>(method: Method, repository: &Repository, digest: &Digest) -> Call<'a> {
     Call::new(method, blob_path(repository, digest), Scopes::pull(repository))
         .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
+}
+
+fn with_range(call: Call<'_>, range: ByteRange) -> Call<'_> {
+    match HeaderValue::from_str(&range.header()) {
+        Ok(header) => call.header(RANGE, header),
+        Err(_) => call,
+    }
 }
 
 /// The URL that ends a session. Its query belongs to the registry and stays as it is.

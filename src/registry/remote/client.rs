@@ -150,12 +150,11 @@ impl Client {
 
     /// On this machine a registry may speak either. A TLS server answers http with 400, or not at all.
     async fn probe(&self) -> Url {
-        let [http, https] = ["http", "https"].map(|scheme| self.transport.registry.base(scheme));
-        let is_plain = match self.ping(&http).await {
-            Ok(response) => response.status() != StatusCode::BAD_REQUEST,
-            Err(_) => false,
-        };
-        if !is_plain && self.ping(&https).await.is_ok() { https } else { http }
+        let http = self.transport.registry.base("http");
+        match self.ping(&http).await {
+            Ok(response) if response.status() != StatusCode::BAD_REQUEST => http,
+            _ => self.transport.registry.base("https"),
+        }
     }
 
     /// What a request with these scopes is sent with.
@@ -193,9 +192,10 @@ impl Client {
         let is_own = redirect::same_origin(base, &url);
         let client = if is_own { self.transport.own() } else { self.transport.elsewhere(base, &url).await? };
         let authorized = is_own && call.authorized;
-        let mut ticket = match authorized {
-            true => self.authorization.ticket(&self.transport, base, &call.scopes).await?,
-            false => None,
+        let mut ticket = if authorized {
+            self.authorization.ticket(&self.transport, base, &call.scopes).await?
+        } else {
+            None
         };
         let mut renewed = false;
         loop {
@@ -270,7 +270,7 @@ impl Client {
                 matches!(response.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
             match self.target(&response)? {
                 Some(target) if is_same && redirect::same_origin(base, &target) => {
-                    call.place = Place::Url(target)
+                    call.place = Place::Url(target);
                 }
                 Some(_) => {
                     return Err(self
@@ -331,7 +331,6 @@ impl Client {
         match status {
             StatusCode::NOT_FOUND => match purpose.subject {
                 Subject::Catalog => RegistryError::NoCatalog,
-                Subject::Upload(_) if has(ErrorCode::BlobUploadUnknown) => RegistryError::UploadUnknown,
                 Subject::Manifest(repository, _)
                 | Subject::Blob(repository, _)
                 | Subject::Repository(repository)

@@ -177,6 +177,10 @@ impl RemoteRegistry {
             Reference::Tag(_) => "deleting tags",
             Reference::Digest(_) => "deleting manifests",
         };
+        // Older registries take what stands there for a digest, and find that it is none.
+        if matches!(reference, Reference::Tag(_)) && response.status() == StatusCode::BAD_REQUEST {
+            return Err(RegistryError::Unsupported { operation });
+        }
         let purpose = Purpose { operation, subject: Subject::Manifest(repository, reference) };
         Err(self.client.failure(response, &scopes, purpose).await)
     }
