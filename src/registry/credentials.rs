@@ -27,7 +27,7 @@ const MAX_FILE_SIZE: u64 = 1024 * 1024;
 /// A helper answers one small JSON object.
 const MAX_HELPER_OUTPUT: u64 = 64 * 1024;
 /// A helper may ask a person to unlock a keychain.
-const HELPER_TIMEOUT: Duration = Duration::from_secs(60);
+const HELPER_TIMEOUT: Duration = Duration::from_mins(1);
 /// What Docker's tools ask a helper for when they mean Docker Hub, and name it by in their files.
 const DOCKER_HUB_SERVER: &str = "https://index.docker.io/v1/";
 
@@ -622,7 +622,7 @@ mod tests {
         home.helper("good", r#"read server; printf '{"Username":"%s","Secret":"s3cret"}' "$1-$server""#);
         home.helper("token", r#"echo '{"Username":"<token>","Secret":"refresh"}'"#);
         home.helper("bad", "echo s3cret; exit 1");
-        home.helper("store", r#"echo 'credentials not found in native keychain'; exit 1"#);
+        home.helper("store", r"echo 'credentials not found in native keychain'; exit 1");
         assert_eq!(home.user("h.example", "a").await, "get-h.example");
         assert_eq!(home.ask("t.example", "a").await.unwrap(), Credential::IdentityToken("refresh".into()));
         assert_eq!(home.ask("other.example", "a").await.unwrap(), Credential::Anonymous);

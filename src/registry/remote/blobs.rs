@@ -136,21 +136,24 @@ impl RemoteRegistry {
         digest: &Digest,
         source: &dyn BlobSource,
     ) -> Result<()> {
+        let scopes = Scopes::push(repository);
         let mut tried = 0;
         loop {
             tried += 1;
-            let error = match self.try_write_blob(repository, digest, source).await {
-                Ok(()) => return Ok(()),
+            let outcome = self.send_blob(repository, digest, source, &scopes).await;
+            let error = match outcome {
+                // A token that ran out in the middle of an upload: there is a new one by now.
+                Ok(response) if response.status() == StatusCode::UNAUTHORIZED && tried == 1 => continue,
+                Ok(response) => match self.expect_stored(response, repository, &scopes).await {
+                    Ok(()) => return Ok(()),
+                    Err(error) => error,
+                },
                 Err(error) => error,
             };
-            // The 401 in the middle of an upload: a new token is there by now.
-            let is_stale = tried == 1 && matches!(error, RegistryError::Unauthorized { .. });
-            if !error.is_passing() && !is_stale {
-                return Err(error);
-            }
             let asked = match &error {
                 RegistryError::TooManyRequests { retry_after, .. } => *retry_after,
-                _ => None,
+                error if error.is_passing() => None,
+                _ => return Err(error),
             };
             let Some(wait) = self.client.transport.retry().wait(tried, asked) else { return Err(error) };
             tokio::time::sleep(wait).await;
@@ -161,13 +164,14 @@ impl RemoteRegistry {
         }
     }
 
-    async fn try_write_blob(
+    /// One session: POST, and PUT of all the bytes to where that leads.
+    async fn send_blob(
         &self,
         repository: &Repository,
         digest: &Digest,
         source: &dyn BlobSource,
-    ) -> Result<()> {
-        let scopes = Scopes::push(repository);
+        scopes: &Scopes,
+    ) -> Result<Response> {
         let session = self.begin_upload(repository, digest.algorithm()).await?;
         let mut url = with_digest(session, digest);
         for _ in 0..=MAX_REDIRECTS {
@@ -178,7 +182,7 @@ impl RemoteRegistry {
                 .header(CONTENT_LENGTH, HeaderValue::from(size));
             let response = self.client.send_stream(call, bytes).await?;
             match self.client.target(&response)? {
-                None => return self.expect_stored(response, repository, &scopes).await,
+                None => return Ok(response),
                 Some(target) => url = target,
             }
         }

@@ -193,9 +193,10 @@ impl Client {
         let is_own = redirect::same_origin(base, &url);
         let client = if is_own { self.transport.own() } else { self.transport.elsewhere(base, &url).await? };
         let authorized = is_own && call.authorized;
-        let mut ticket = match authorized {
-            true => self.authorization.ticket(&self.transport, base, &call.scopes).await?,
-            false => None,
+        let mut ticket = if authorized {
+            self.authorization.ticket(&self.transport, base, &call.scopes).await?
+        } else {
+            None
         };
         let mut renewed = false;
         loop {
@@ -270,7 +271,7 @@ impl Client {
                 matches!(response.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
             match self.target(&response)? {
                 Some(target) if is_same && redirect::same_origin(base, &target) => {
-                    call.place = Place::Url(target)
+                    call.place = Place::Url(target);
                 }
                 Some(_) => {
                     return Err(self
@@ -331,7 +332,6 @@ impl Client {
         match status {
             StatusCode::NOT_FOUND => match purpose.subject {
                 Subject::Catalog => RegistryError::NoCatalog,
-                Subject::Upload(_) if has(ErrorCode::BlobUploadUnknown) => RegistryError::UploadUnknown,
                 Subject::Manifest(repository, _)
                 | Subject::Blob(repository, _)
                 | Subject::Repository(repository)

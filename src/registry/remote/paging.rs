@@ -123,10 +123,12 @@ fn shape<T: FromStr + Clone + Ord + ToString>(
         let next = items.last().map(ToString::to_string);
         return Page { items, next };
     }
+    // Also an entry that is passed over; but not one that would be taken for a query.
+    let last = raw.entries.into_iter().filter(|entry| !entry.starts_with(QUERY_MARK)).max();
     let next = match raw.link {
         Some(query) => Some(format!("{QUERY_MARK}{query}")),
         // A full page without `Link`: there may be more.
-        None if !ignores_last && raw.asked == Some(came) => items.iter().max().map(ToString::to_string),
+        None if !ignores_last && raw.asked == Some(came) => last,
         None => None,
     };
     Page { items, next }
@@ -142,22 +144,19 @@ async fn read_raw_page(
     let refused = || habits.refuses_count.load(Ordering::Relaxed);
     let mut asked = (!refused()).then(|| count.unwrap_or(PAGE_LENGTH).min(PAGE_LENGTH));
     loop {
-        let path = match after.and_then(|after| after.strip_prefix(QUERY_MARK)) {
-            Some(query) => {
-                asked = None;
-                format!("{}?{query}", list.path)
+        let path = if let Some(query) = after.and_then(|after| after.strip_prefix(QUERY_MARK)) {
+            asked = None;
+            format!("{}?{query}", list.path)
+        } else {
+            let mut query = form_urlencoded::Serializer::new(String::new());
+            if let Some(asked) = asked {
+                query.append_pair("n", &asked.to_string());
             }
-            None => {
-                let mut query = form_urlencoded::Serializer::new(String::new());
-                if let Some(asked) = asked {
-                    query.append_pair("n", &asked.to_string());
-                }
-                if let Some(after) = after {
-                    query.append_pair("last", after);
-                }
-                let query = query.finish();
-                if query.is_empty() { list.path.clone() } else { format!("{}?{query}", list.path) }
+            if let Some(after) = after {
+                query.append_pair("last", after);
             }
+            let query = query.finish();
+            if query.is_empty() { list.path.clone() } else { format!("{}?{query}", list.path) }
         };
         let response = client.get(Call::new(Method::GET, path, list.scopes.clone())).await?;
         let status = response.status();
@@ -247,7 +246,7 @@ mod tests {
     fn the_next_page_is_found() {
         for header in [
             r#"</v2/a/tags/list?last=b&n=1>; rel="next""#,
-            r#"<https://r.example/v2/a/tags/list?last=b&n=1>;rel=next"#,
+            r"<https://r.example/v2/a/tags/list?last=b&n=1>;rel=next",
             r#"<?last=b&n=1>; type="a,b"; REL="prev next""#,
             r#"</x?y=1>; rel="first", </v2/a/tags/list?last=b&n=1>; rel="next""#,
         ] {

@@ -95,7 +95,7 @@ impl Reach {
     }
 }
 
-/// 64:ff9b::/96: an IPv4 address behind a translator (RFC 6052).
+/// `64:ff9b::/96`: an IPv4 address behind a translator (RFC 6052).
 const TRANSLATED: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
 
 /// 100.64.0.0/10: shared by the customers of a carrier, and used by overlay networks.

@@ -106,7 +106,9 @@ impl RemoteRegistry {
     ) -> Result<()> {
         let Some(manifest) = manifests::parse(media_type, bytes) else { return Ok(()) };
         let Some(subject) = &manifest.subject else { return Ok(()) };
-        if kept.is_some() && self.ask_referrers(repository, &subject.digest, None, None).await?.is_some() {
+        if kept == Some(&subject.digest)
+            && self.ask_referrers(repository, &subject.digest, None, None).await?.is_some()
+        {
             return Ok(());
         }
         let mut descriptor = Descriptor::new(media_type, digest.clone(), bytes.len() as u64);

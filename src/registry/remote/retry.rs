@@ -25,7 +25,7 @@ impl Default for RetryPolicy {
             tries: 3,
             first_wait: Duration::from_millis(500),
             longest_wait: Duration::from_secs(8),
-            longest_asked: Duration::from_secs(60),
+            longest_asked: Duration::from_mins(1),
         }
     }
 }
@@ -36,14 +36,13 @@ impl RetryPolicy {
         if tried >= self.tries {
             return None;
         }
-        match asked {
-            Some(asked) => (asked <= self.longest_asked).then_some(asked),
-            None => {
-                let doubled = self.first_wait.saturating_mul(1 << (tried - 1).min(16));
-                let wait = doubled.min(self.longest_wait);
-                // Between half and the whole: clients that failed together do not come back together.
-                Some(wait.mul_f64(0.5 + jitter() / 2.0))
-            }
+        if let Some(asked) = asked {
+            (asked <= self.longest_asked).then_some(asked)
+        } else {
+            let doubled = self.first_wait.saturating_mul(1 << (tried - 1).min(16));
+            let wait = doubled.min(self.longest_wait);
+            // Between half and the whole: clients that failed together do not come back together.
+            Some(wait.mul_f64(0.5 + jitter() / 2.0))
         }
     }
 }

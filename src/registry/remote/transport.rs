@@ -34,11 +34,7 @@ pub struct Timeouts {
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self {
-            answer: Duration::from_secs(60),
-            idle: Duration::from_secs(60),
-            commit: Duration::from_secs(300),
-        }
+        Self { answer: Duration::from_mins(1), idle: Duration::from_mins(1), commit: Duration::from_mins(5) }
     }
 }
 
