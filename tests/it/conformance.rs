@@ -19,13 +19,18 @@ use ocimod::oci::{
     Algorithm, ByteRange, Descriptor, Digest, ErrorCode, Hasher, IMAGE_INDEX, IMAGE_MANIFEST,
     MAX_MANIFEST_SIZE, Reference, Repository, Span, Tag,
 };
+use ocimod::operations::routes::{RepositoryTemplate, Routes};
+use ocimod::registry::credentials::CredentialSource;
+use ocimod::registry::remote::{RemoteOptions, RemoteRegistry};
 use ocimod::registry::{
     Blob, BlobRequest, ByteStream, BytesSource, Condition, DirectoryOptions, DirectoryRegistry, NewManifest,
     PageRequest, RegistryError, Result, SharedRegistry, UploadId, read_bounded,
 };
+use ocimod::server::{self, App, Modules, ServerOptions};
 use serde_json::{Value, json};
 
 use crate::failing_registry::FailingRegistry;
+use crate::support::docker_registry::DockerRegistry;
 
 /// What a registry can do of what the specification leaves open or some registries lack.
 #[derive(Clone, Debug)]
@@ -86,13 +91,11 @@ impl Profile {
     }
 
     /// Everything but conditions that hold against others at the same time: no request of the specification has them.
-    #[allow(dead_code)] // used where a client is at hand
     pub(crate) fn remote() -> Self {
         Self { is_atomic: false, ..Self::full() }
     }
 
     /// Debian's docker-registry 2.8 with deletion allowed, behind a client: no referrers, no order, mutable tags.
-    #[allow(dead_code)] // used where that registry is at hand
     pub(crate) fn docker_registry() -> Self {
         Self {
             algorithms: &[Algorithm::Sha256],
@@ -889,4 +892,42 @@ async fn a_registry_that_fails_on_demand_when_nothing_is_demanded() {
     let registry = FailingRegistry::new(directory);
     check(registry.clone(), Profile::full()).await;
     assert!(registry.count("put_manifest") > 0);
+}
+
+/// Our own `/v2/` over a registry, on a port of its own until the test ends.
+fn served(registry: SharedRegistry) -> String {
+    let modules = Modules::new(Routes::new(Vec::new(), RepositoryTemplate::default()), None);
+    let options = ServerOptions { distribution: true, ..ServerOptions::default() };
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    tokio::spawn(server::serve(
+        listener,
+        Arc::new(App::new(registry, modules, options)),
+        std::future::pending::<()>(),
+    ));
+    address
+}
+
+/// The registry at an address, over HTTP, as nobody.
+fn remote(address: &str) -> SharedRegistry {
+    let options = RemoteOptions::new(address.parse().expect("an address"), CredentialSource::none());
+    Arc::new(RemoteRegistry::new(options).expect("a client"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_remote_registry_that_is_ours() {
+    let (_folder, registry) = directory();
+    check(remote(&served(registry)), Profile::remote()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_remote_registry_that_is_a_remote_registry_that_is_ours() {
+    let (_folder, registry) = directory();
+    check(remote(&served(remote(&served(registry)))), Profile::remote()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_remote_registry_that_is_docker_registry() {
+    let Some(registry) = DockerRegistry::start() else { return };
+    check(remote(&registry.address), Profile::docker_registry()).await;
 }
