@@ -2,12 +2,16 @@
 //!
 //! Every verb and every endpoint that reads goes through here, so that they all mean the same by "version 1.2.0".
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::archive::{Listing, ModuleKind};
 use crate::artifact::{self, DependencyLayer, ModuleArtifact, TaggedVersion};
 use crate::module::{Address, AddressAt, Constraint, CuePath, Host, ModuleFile, Version, VersionQuery};
-use crate::oci::{Digest, Manifest, Reference};
+use crate::oci::{Digest, Manifest, Reference, Tag};
 use crate::registry::RegistryError;
 
 use super::error::{OperationError, Result};
@@ -18,6 +22,8 @@ pub const MAX_TAGS: usize = 200_000;
 /// The largest module file that is read: `cue`'s own limit.
 pub const MAX_MODULE_FILE: u64 = 16 * 1024 * 1024;
 
+/// Manifests that are read at once.
+const CONCURRENCY: usize = 8;
 /// How many versions are asked for the path of their module, from the newest on: a repository that was taken over from the
 /// placeholder host says so in one of them.
 const MAX_PATHS: usize = 50;
@@ -31,6 +37,8 @@ pub struct Published {
     pub place: Place,
     /// What is there, ascending.
     pub versions: Vec<TaggedVersion>,
+    /// What was read of it already: one request is asked for many things.
+    loaded: Arc<Mutex<HashMap<Tag, StoredModule>>>,
 }
 
 /// One version of a module as it is stored.
@@ -98,7 +106,8 @@ pub async fn at(module: &ModuleName, place: &Place) -> Result<Published> {
         Err(error) if error.is_not_found() => Vec::new(),
         tags => tags.map_err(OperationError::registry(place.name()))?,
     };
-    Ok(Published { module: module.clone(), place: place.clone(), versions: artifact::versions(tags) })
+    let versions = artifact::versions(tags);
+    Ok(Published { module: module.clone(), place: place.clone(), versions, loaded: Arc::default() })
 }
 
 /// The module that an address names. A provider, or a place in a registry, is none.
@@ -196,7 +205,36 @@ impl Published {
 
     /// That version's artifact.
     pub async fn load(&self, version: &TaggedVersion) -> Result<StoredModule> {
-        load(&self.place, version).await
+        let known = |loaded: &HashMap<Tag, StoredModule>| loaded.get(&version.tag).cloned();
+        if let Some(stored) = known(&self.loaded.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(stored);
+        }
+        let stored = load(&self.place, version).await?;
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        loaded.insert(version.tag.clone(), stored.clone());
+        Ok(stored)
+    }
+
+    /// Leaves out the tags that look like versions and hold something else, such as images. Every manifest is read for that, so it is
+    /// done only where that costs no requests.
+    pub async fn leave_modules(&mut self) -> Result<()> {
+        if !self.place.target.is_local {
+            return Ok(());
+        }
+        let place = &self.place;
+        let checked: Vec<Option<TaggedVersion>> = stream::iter(self.versions.clone())
+            .map(|tagged| async move {
+                match load(place, &tagged).await {
+                    Ok(_) => Ok(Some(tagged)),
+                    Err(OperationError::NotAModule { .. }) => Ok(None),
+                    Err(error) => Err(error),
+                }
+            })
+            .buffered(CONCURRENCY)
+            .try_collect()
+            .await?;
+        self.versions = checked.into_iter().flatten().collect();
+        Ok(())
     }
 
     /// The module path that the newest version says; `None` where none of the newest does, as where another tool pushed them.

@@ -234,16 +234,12 @@ impl Resolver<'_> {
             self.missing(call, address, reach, &constraint, None);
             return Ok(());
         };
-        match published.newest(&constraint).await? {
-            Some((tagged, stored)) => {
-                let module = ModuleVersion::new(published.module.path().clone(), tagged.version);
-                self.add(&stored, module, main_only).await
-            }
-            None => {
-                self.missing(call, address, reach, &constraint, Some(&published));
-                Ok(())
-            }
-        }
+        let Some((tagged, stored)) = published.newest(&constraint).await? else {
+            self.missing(call, address, reach, &constraint, Some(&published));
+            return Ok(());
+        };
+        let module = ModuleVersion::new(published.module.path().clone(), tagged.version);
+        self.add(&stored, module, main_only).await
     }
 
     /// The versions of a called module, looked up once; `None` where there are none, or another module has its place.
@@ -385,16 +381,13 @@ impl Resolver<'_> {
             Err(OperationError::NoModule { .. } | OperationError::Route(_)) => None,
             Err(error) => return Err(error),
         };
-        match stored {
-            Some((_, stored)) => self.add(&stored, needed.clone(), main_only).await,
-            None => {
-                let message = format!(
-                    "`{by}` needs `{needed}`, which is not in the registry; push or copy it there first"
-                );
-                self.findings.push(Finding::general("dependency-missing", message));
-                Ok(())
-            }
-        }
+        let Some((_, stored)) = stored else {
+            let message =
+                format!("`{by}` needs `{needed}`, which is not in the registry; push or copy it there first");
+            self.findings.push(Finding::general("dependency-missing", message));
+            return Ok(());
+        };
+        self.add(&stored, needed.clone(), main_only).await
     }
 
     fn insert(

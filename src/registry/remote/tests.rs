@@ -23,7 +23,7 @@ fn options(server: &Scripted, credential: Credential) -> RemoteOptions {
     let registry = server.address.to_string().parse().unwrap();
     let moment = Duration::from_millis(1);
     RemoteOptions {
-        plain_http: true,
+        plain_http: Some(true),
         retry: RetryPolicy {
             tries: 3,
             first_wait: moment,
@@ -398,7 +398,7 @@ async fn a_registry_that_never_answers_is_left() {
     let moment = Duration::from_millis(30);
     let registry = listener.local_addr().unwrap().to_string().parse().unwrap();
     let options = RemoteOptions {
-        plain_http: true,
+        plain_http: Some(true),
         timeouts: Timeouts { answer: moment, idle: moment, commit: moment },
         retry: RetryPolicy { tries: 1, ..RetryPolicy::default() },
         ..RemoteOptions::new(registry, CredentialSource::none())
@@ -1114,7 +1114,7 @@ async fn an_upload_of_other_bytes_is_given_up() {
 #[tokio::test]
 async fn http_is_found_on_this_machine_without_being_told() {
     let server = Scripted::start(|_, _| manifest(MANIFEST)).await;
-    let options = RemoteOptions { plain_http: false, ..options(&server, Credential::Anonymous) };
+    let options = RemoteOptions { plain_http: Some(false), ..options(&server, Credential::Anonymous) };
     RemoteRegistry::new(options).unwrap().manifest(&repository(), &tag("v1")).await.unwrap();
 }
 
