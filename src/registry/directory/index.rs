@@ -3,107 +3,220 @@
 //! Other tools write it too, so whatever is not understood is kept as it is. A tag is an entry's annotation
 //! `org.opencontainers.image.ref.name`; a manifest without tags has an entry without it.
 
-use serde_json::{Map, Value, json};
+use std::borrow::Cow;
+use std::fmt;
 
-use crate::oci::{Descriptor, Digest, IMAGE_INDEX, Tag};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use crate::oci::{Descriptor, Digest, IMAGE_INDEX, MANIFEST_TYPES, Tag};
 
 /// The annotation that holds a tag.
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
 
 /// The manifests and tags of a repository.
+///
+/// Entries stay text until one is changed: a repository may have tens of thousands, and a push changes one.
 #[derive(Clone, Debug)]
 pub(super) struct Index {
-    /// The whole document, its `manifests` taken out.
-    rest: Map<String, Value>,
+    /// The members of the document in their order; `None` where `manifests` stands.
+    members: Vec<(String, Option<Box<RawValue>>)>,
     entries: Vec<Entry>,
 }
 
 /// An element of `manifests`.
 #[derive(Clone, Debug)]
-struct Entry {
-    value: Value,
+pub(super) struct Entry {
+    text: Box<RawValue>,
     /// `None` where it is no digest that ocimod reads; such an entry is kept and not shown.
-    digest: Option<Digest>,
+    pub(super) digest: Option<Digest>,
+    /// Empty where the entry gives none.
+    pub(super) media_type: Cow<'static, str>,
     /// `None` where there is none, or one that cannot be a tag (a whole reference, as some tools write).
-    tag: Option<Tag>,
+    pub(super) tag: Option<Tag>,
+    /// Whether it has a name, be it a tag or not.
+    pub(super) is_named: bool,
+}
+
+/// What is read of an entry.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Fields<'a> {
+    #[serde(borrow, default)]
+    digest: Cow<'a, str>,
+    #[serde(borrow, default)]
+    media_type: Cow<'a, str>,
+    #[serde(borrow, default)]
+    annotations: Option<Names<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Names<'a> {
+    #[serde(borrow, default, rename = "org.opencontainers.image.ref.name")]
+    name: Option<Cow<'a, str>>,
 }
 
 impl Entry {
-    fn new(value: Value) -> Self {
-        let digest = value["digest"].as_str().and_then(|digest| digest.parse().ok());
-        let tag = value["annotations"][REF_NAME].as_str().and_then(|tag| tag.parse().ok());
-        Self { value, digest, tag }
+    fn new(text: Box<RawValue>) -> Self {
+        let (digest, media_type, name, is_named) = match serde_json::from_str::<Fields>(text.get()) {
+            Ok(Fields { digest, media_type, annotations }) => {
+                let name = annotations.and_then(|names| names.name);
+                let is_named = name.is_some();
+                (digest.parse().ok(), kept(&media_type), name.and_then(|name| name.parse().ok()), is_named)
+            }
+            // No object, or one with members of other types than they should have.
+            Err(_) => Self::read_loosely(&serde_json::from_str(text.get()).unwrap_or_default()),
+        };
+        Self { text, digest, media_type, tag: name, is_named }
+    }
+
+    fn read_loosely(value: &Value) -> (Option<Digest>, Cow<'static, str>, Option<Tag>, bool) {
+        let name = &value["annotations"][REF_NAME];
+        (
+            value["digest"].as_str().and_then(|digest| digest.parse().ok()),
+            kept(value["mediaType"].as_str().unwrap_or_default()),
+            name.as_str().and_then(|tag| tag.parse().ok()),
+            !name.is_null(),
+        )
     }
 
     fn set_tag(&mut self, tag: &Tag) {
-        if let Value::Object(fields) = &mut self.value {
+        self.change(|fields| {
             let annotations = fields.entry("annotations").or_insert_with(|| json!({}));
             if !annotations.is_object() {
                 *annotations = json!({});
             }
             annotations[REF_NAME] = Value::from(tag.as_str());
-            self.tag = Some(tag.clone());
-        }
+        });
     }
 
     fn remove_tag(&mut self) {
-        if let Value::Object(fields) = &mut self.value
-            && let Some(Value::Object(annotations)) = fields.get_mut("annotations")
-        {
-            annotations.shift_remove(REF_NAME);
-            if annotations.is_empty() {
-                fields.shift_remove("annotations");
+        self.change(|fields| {
+            if let Some(Value::Object(annotations)) = fields.get_mut("annotations") {
+                annotations.shift_remove(REF_NAME);
+                if annotations.is_empty() {
+                    fields.shift_remove("annotations");
+                }
+            }
+        });
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut serde_json::Map<String, Value>)) {
+        if let Ok(Value::Object(mut fields)) = serde_json::from_str(self.text.get()) {
+            change(&mut fields);
+            if let Ok(text) = to_raw_value(&fields) {
+                *self = Self::new(text);
             }
         }
-        self.tag = None;
+    }
+}
+
+/// A media type to be kept: nearly always one of few, which take no memory.
+fn kept(media_type: &str) -> Cow<'static, str> {
+    let known = MANIFEST_TYPES.iter().find(|known| **known == media_type);
+    known.map_or_else(|| Cow::Owned(media_type.to_owned()), |&known| Cow::Borrowed(known))
+}
+
+/// The members of an object in their order, unread.
+struct Members<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Members<'de>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an image index")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(InOrder)
     }
 }
 
 impl Default for Index {
     fn default() -> Self {
-        let mut rest = Map::new();
-        rest.insert("schemaVersion".into(), Value::from(2));
-        rest.insert("mediaType".into(), Value::from(IMAGE_INDEX));
-        rest.insert("manifests".into(), Value::Null);
-        Self { rest, entries: Vec::new() }
+        let text = |value: Value| to_raw_value(&value).ok();
+        Self {
+            members: vec![
+                ("schemaVersion".into(), text(2.into())),
+                ("mediaType".into(), text(IMAGE_INDEX.into())),
+                ("manifests".into(), None),
+            ],
+            entries: Vec::new(),
+        }
     }
 }
 
 impl Index {
     /// Reads the file's bytes.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, serde_json::Error> {
-        let mut rest: Map<String, Value> = serde_json::from_slice(bytes)?;
-        let entries = match rest.insert("manifests".into(), Value::Null) {
-            None | Some(Value::Null) => Vec::new(),
-            Some(Value::Array(entries)) => entries.into_iter().map(Entry::new).collect(),
-            Some(_) => return Err(serde::de::Error::custom("`manifests` is not a list")),
+        let mut members = Vec::new();
+        let mut list = None;
+        for (name, text) in serde_json::from_slice::<Members>(bytes)?.0 {
+            if name != "manifests" {
+                members.push((name, Some(text.to_owned())));
+            } else if list.replace(text).is_none() {
+                members.push((name, None));
+            }
+        }
+        if list.is_none() {
+            members.push(("manifests".into(), None));
+        }
+        let texts: Option<Vec<Box<RawValue>>> = match list {
+            Some(list) => serde_json::from_str(list.get())?,
+            None => None,
         };
-        Ok(Self { rest, entries })
+        Ok(Self { members, entries: texts.unwrap_or_default().into_iter().map(Entry::new).collect() })
     }
 
     /// The file's bytes.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let mut document = self.rest.clone();
-        let entries = self.entries.iter().map(|entry| entry.value.clone()).collect();
-        document.insert("manifests".into(), Value::Array(entries));
-        Value::Object(document).to_string().into_bytes()
+        let length: usize = self.entries.iter().map(|entry| entry.text.get().len() + 1).sum();
+        let mut bytes = Vec::with_capacity(length + 256);
+        let mut before = b'{';
+        for (name, text) in &self.members {
+            bytes.push(before);
+            bytes.extend_from_slice(Value::from(name.as_str()).to_string().as_bytes());
+            bytes.push(b':');
+            before = b',';
+            match text {
+                Some(text) => bytes.extend_from_slice(text.get().as_bytes()),
+                None => {
+                    bytes.push(b'[');
+                    for (position, entry) in self.entries.iter().enumerate() {
+                        if position > 0 {
+                            bytes.push(b',');
+                        }
+                        bytes.extend_from_slice(entry.text.get().as_bytes());
+                    }
+                    bytes.push(b']');
+                }
+            }
+        }
+        bytes.push(b'}');
+        bytes
     }
 
-    /// The tags and what each points at. Where a tag is there twice, the first counts, as with the tools that write it.
-    pub(super) fn tags(&self) -> impl Iterator<Item = (&Tag, &Digest)> {
-        self.entries.iter().filter_map(|entry| Some((entry.tag.as_ref()?, entry.digest.as_ref()?)))
+    /// Every entry, in the order of the file.
+    pub(super) fn entries(&self) -> &[Entry] {
+        &self.entries
     }
 
-    /// What a tag points at.
+    /// What a tag points at. Where a tag is there twice, the first counts, as with the tools that write it.
     pub(super) fn tagged(&self, tag: &Tag) -> Option<&Digest> {
-        self.tags().find(|entry| entry.0 == tag).map(|entry| entry.1)
-    }
-
-    /// The digests of the manifests with the media types that the entries give, which may be empty.
-    pub(super) fn manifests(&self) -> impl Iterator<Item = (&Digest, &str)> {
-        self.entries.iter().filter_map(|entry| {
-            Some((entry.digest.as_ref()?, entry.value["mediaType"].as_str().unwrap_or("")))
-        })
+        let tagged = |entry: &&Entry| entry.tag.as_ref() == Some(tag) && entry.digest.is_some();
+        self.entries.iter().find(tagged)?.digest.as_ref()
     }
 
     /// Whether a manifest has an entry.
@@ -122,7 +235,7 @@ impl Index {
             if let Some(artifact_type) = &manifest.artifact_type {
                 value["artifactType"] = Value::from(artifact_type.as_str());
             }
-            self.entries.push(Entry::new(value));
+            self.entries.extend(to_raw_value(&value).map(Entry::new));
             is_changed = true;
         }
         for tag in tags {
@@ -133,8 +246,8 @@ impl Index {
             self.remove_tag(tag);
             let of_manifest = |entry: &&mut Entry| entry.digest.as_ref() == Some(digest);
             // An entry whose name is no tag is somebody else's: it keeps its name.
-            let is_free = |entry: &&mut Entry| entry.value["annotations"][REF_NAME].is_null();
-            if let Some(entry) = self.entries.iter_mut().filter(of_manifest).find(is_free) {
+            let free = self.entries.iter_mut().filter(of_manifest).find(|entry| !entry.is_named);
+            if let Some(entry) = free {
                 entry.set_tag(tag);
             } else if let Some(mut entry) =
                 self.entries.iter_mut().find(of_manifest).map(|entry| entry.clone())
@@ -162,10 +275,10 @@ impl Index {
         is_found
     }
 
-    /// Removes a manifest and its tags. `false` where it has no entry.
-    pub(super) fn remove_manifest(&mut self, digest: &Digest) -> bool {
+    /// Removes manifests and their tags. `false` where none of them has an entry.
+    pub(super) fn remove_manifests(&mut self, is_removed: impl Fn(&Digest) -> bool) -> bool {
         let count = self.entries.len();
-        self.entries.retain(|entry| entry.digest.as_ref() != Some(digest));
+        self.entries.retain(|entry| !entry.digest.as_ref().is_some_and(&is_removed));
         self.entries.len() < count
     }
 }
@@ -188,9 +301,7 @@ mod tests {
         index
             .entries
             .iter()
-            .map(|entry| {
-                (entry.tag.as_ref().map(Tag::as_str), &entry.value["digest"].as_str().unwrap()[7..9])
-            })
+            .map(|entry| (entry.tag.as_ref().map(Tag::as_str), &entry.digest.as_ref().unwrap().hex()[..2]))
             .collect()
     }
 
@@ -209,7 +320,7 @@ mod tests {
         assert!(index.remove_tag(&tag("b")));
         assert!(!index.remove_tag(&tag("b")));
         assert_eq!(shape(&index), [(None, first), (Some("a"), second)]);
-        assert!(index.remove_manifest(&two.digest));
+        assert!(index.remove_manifests(|digest| *digest == two.digest));
         assert_eq!(index.tagged(&tag("a")), None);
     }
 
@@ -217,8 +328,11 @@ mod tests {
     fn what_other_tools_wrote_is_kept() {
         let text = r#"{"extra":1,"manifests":[{"digest":"md5:0","annotations":{"org.opencontainers.image.ref.name":"x"}},{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b","size":1,"annotations":{"org.opencontainers.image.ref.name":"host/name:tag","k":"v"},"own":true},7],"schemaVersion":2}"#;
         let mut index = Index::parse(text.as_bytes()).unwrap();
-        assert_eq!(index.tags().count(), 0);
-        assert_eq!(index.manifests().count(), 1);
+        assert_eq!(
+            index.entries().iter().filter(|entry| entry.tag.is_some() && entry.digest.is_some()).count(),
+            0
+        );
+        assert_eq!(index.entries().iter().filter(|entry| entry.digest.is_some()).count(), 1);
         assert_eq!(String::from_utf8(index.to_bytes()).unwrap(), text);
         assert!(index.put(&manifest(b"1"), &[tag("v1")]));
         let text = String::from_utf8(index.to_bytes()).unwrap();
@@ -240,9 +354,9 @@ mod tests {
             ["{}", "{\"manifests\":null}", "{\"manifests\":[null,[],{\"digest\":1,\"annotations\":[]}]}"]
         {
             let mut index = Index::parse(text.as_bytes()).unwrap();
-            assert_eq!(index.manifests().count(), 0);
+            assert!(index.entries().iter().all(|entry| entry.digest.is_none()));
             index.put(&manifest(b"1"), &[tag("v1")]);
-            assert_eq!(index.tags().count(), 1);
+            assert_eq!(index.entries().iter().filter(|entry| entry.tag.is_some()).count(), 1);
         }
     }
 }

@@ -3,8 +3,9 @@
 //! ```text
 //! ocimod.json                            format version
 //! _blobs/sha256/<hex>                    every content once
+//! _damaged/<hex>-<word>                  what `store verify --repair` took out of the way
 //! _uploads/<repository's hash>-<id>      an upload session; its length is its state
-//! repos/<name...>/_lock                  held by whoever writes to the repository
+//! repos/<name...>/_lock                  held by whoever writes to the repository; another word in it for every index.json
 //! repos/<name...>/_oci/                  an OCI image layout: oci-layout, index.json, blobs/<algorithm>/<hex>
 //! ```
 //!
@@ -12,7 +13,7 @@
 //! name by `link` or `rename` when its bytes are on disk, and the folder is flushed before anything is answered.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -70,13 +71,40 @@ impl Layout {
                         fs::create_dir_all(root.join(folder))?;
                     }
                     let text = serde_json::to_vec(&Format { format_version: FORMAT_VERSION })?;
-                    replace(&format, &text)
+                    replace(&format, &text).map(drop)
                 };
                 make().map_err(failed())?;
                 Ok(layout)
             }
             Err(error) => Err(failed()(error)),
         }
+    }
+
+    /// Whether there is a store at `root`.
+    pub(super) fn is_at(root: &Path) -> bool {
+        root.join("ocimod.json").is_file()
+    }
+
+    /// The folder that has every content once.
+    pub(super) fn shared_blobs(&self) -> PathBuf {
+        self.root.join("_blobs")
+    }
+
+    /// The folder that has uploads.
+    pub(super) fn uploads(&self) -> PathBuf {
+        self.root.join("_uploads")
+    }
+
+    /// Takes a damaged file out of the way of a good one; answers where it is now.
+    pub(super) fn set_aside(&self, path: &Path, digest: &Digest) -> io::Result<PathBuf> {
+        let folder = self.root.join("_damaged");
+        fs::create_dir_all(&folder)?;
+        // Every name of a file gets one of its own: a rename onto another name of the same file does nothing at all.
+        let aside = folder.join(format!("{}-{}", digest.hex(), random_word().map_err(io::Error::from)?));
+        fs::rename(path, &aside)?;
+        flush_folder(&folder)?;
+        path.parent().map_or(Ok(()), flush_folder)?;
+        Ok(aside)
     }
 
     /// The folder that has the repositories.
@@ -107,13 +135,13 @@ impl Layout {
 
     /// The first copy of a content, which the repositories' own are links to.
     pub(super) fn shared_blob(&self, digest: &Digest) -> PathBuf {
-        blob_below(&self.root.join("_blobs"), digest)
+        blob_below(&self.shared_blobs(), digest)
     }
 
     /// An upload session. It is bound to its repository by the name of the file, so no other repository's requests reach it.
     pub(super) fn upload(&self, repository: &Repository, upload: &UploadId) -> PathBuf {
         let repository = Digest::of(repository.as_str().as_bytes());
-        self.root.join("_uploads").join(format!("{}-{}", &repository.hex()[..16], upload.as_str()))
+        self.uploads().join(format!("{}-{}", &repository.hex()[..16], upload.as_str()))
     }
 
     /// Whether anything was ever written to the repository, by us or by another tool.
@@ -138,19 +166,36 @@ impl Layout {
     }
 
     /// Takes the lock under which a repository is written, waiting for other threads and processes. Held until dropped.
-    pub(super) fn lock(&self, repository: &Repository) -> Result<File> {
-        let path = self.repository(repository).join("_lock");
-        let lock = || -> io::Result<File> {
-            let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
+    pub(super) fn lock(&self, repository: &Repository) -> Result<Lock> {
+        let path = self.lock_file(repository);
+        let lock = || -> io::Result<Lock> {
+            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
             file.lock()?;
-            Ok(file)
+            Ok(Lock(file))
         };
         lock().map_err(RegistryError::io(format!("locking {}", path.display())))
     }
 
+    /// Takes a share in that lock: nothing is swept meanwhile. `None` where a store cannot be written, so not swept either.
+    pub(super) fn share_lock(&self, repository: &Repository) -> Option<Lock> {
+        let path = self.lock_file(repository);
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).ok()?;
+        file.lock_shared().ok()?;
+        Some(Lock(file))
+    }
+
+    fn lock_file(&self, repository: &Repository) -> PathBuf {
+        self.repository(repository).join("_lock")
+    }
+
+    /// The word that whoever wrote the index last left beside it; empty where there is none.
+    pub(super) fn word(&self, repository: &Repository) -> String {
+        File::open(self.lock_file(repository)).and_then(|mut file| read_word(&mut file)).unwrap_or_default()
+    }
+
     /// A new file for bytes that have no digest yet.
     pub(super) fn scratch(&self) -> Result<(File, Scratch)> {
-        let path = self.root.join("_uploads").join(format!("{}.part", random_word()?));
+        let path = self.uploads().join(format!("{}.part", random_word()?));
         let action = RegistryError::io(format!("making {}", path.display()));
         let file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(action)?;
         Ok((file, Scratch(path)))
@@ -206,6 +251,32 @@ fn blob_below(folder: &Path, digest: &Digest) -> PathBuf {
     folder.join(digest.algorithm().name()).join(digest.hex())
 }
 
+/// The lock of a repository, until it is dropped.
+pub(super) struct Lock(File);
+
+impl Lock {
+    /// Leaves a new word for those who remember what they read: every writer does after it has replaced the index, so the
+    /// same word means the same index even where the file's stamp is too young to tell. It need not survive a crash of the
+    /// machine, which nobody's memory does either.
+    pub(super) fn leave_word(&mut self) -> io::Result<String> {
+        let word = random_word().map_err(io::Error::from)?;
+        self.0.rewind()?;
+        self.0.write_all(word.as_bytes())?;
+        Ok(word)
+    }
+
+    /// The word that the last writer left; empty where there is none.
+    pub(super) fn word(&mut self) -> String {
+        self.0.rewind().and_then(|()| read_word(&mut self.0)).unwrap_or_default()
+    }
+}
+
+fn read_word(file: &mut File) -> io::Result<String> {
+    let mut word = String::new();
+    file.take(WORD_LENGTH).read_to_string(&mut word)?;
+    Ok(if word.len() as u64 == WORD_LENGTH { word } else { String::new() })
+}
+
 /// A file that is removed when it is no longer needed, whatever happens.
 pub(super) struct Scratch(pub(super) PathBuf);
 
@@ -215,6 +286,9 @@ impl Drop for Scratch {
         let _ = fs::remove_file(&self.0);
     }
 }
+
+/// Length of a [`random_word`] in characters.
+const WORD_LENGTH: u64 = 32;
 
 /// 128 random bits in hexadecimal: a name that nobody guesses and no other process has.
 pub(super) fn random_word() -> Result<String> {
@@ -240,14 +314,15 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(&beside.0, to)
 }
 
-/// Writes a whole file so that after a crash it is there with the old bytes or with the new ones.
-pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Writes a whole file so that after a crash it is there with the old bytes or with the new ones. Answers the file.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<File> {
     let beside = Scratch(beside(path)?);
     let mut file = OpenOptions::new().write(true).create_new(true).open(&beside.0)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&beside.0, path)?;
-    path.parent().map_or(Ok(()), flush_folder)
+    path.parent().map_or(Ok(()), flush_folder)?;
+    Ok(file)
 }
 
 /// Brings the names in a folder to disk.

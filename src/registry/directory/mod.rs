@@ -4,8 +4,10 @@
 //! one folder. A write that was answered is on disk; one that was cut off is not visible. Blocking calls run on the threads
 //! that are there for them.
 
+mod collect;
 mod index;
 mod layout;
+mod stamp;
 mod store;
 mod upload;
 mod verify;
@@ -13,6 +15,9 @@ mod verify;
 use std::io::{self, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
+
+pub use self::collect::{CollectOptions, Collection, DEFAULT_GRACE, Removed, RemovedKind};
+pub use self::verify::{Damage, DamageKind, Verification};
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
@@ -64,6 +69,22 @@ impl DirectoryRegistry {
     /// [`RegistryError::Io`] where the folder cannot be used or has a format of a newer ocimod.
     pub fn open(root: &Path, options: DirectoryOptions) -> Result<Self> {
         Ok(Self { store: Arc::new(Store::open(root, options)?) })
+    }
+
+    /// Opens the store at `root`; `None` where there is none.
+    pub fn open_existing(root: &Path, options: DirectoryOptions) -> Result<Option<Self>> {
+        if self::layout::Layout::is_at(root) { Self::open(root, options).map(Some) } else { Ok(None) }
+    }
+
+    /// Looks at every content and every reference. With `repair`, contents whose bytes are wrong are moved to `_damaged/`;
+    /// nothing is deleted. Others may use the store meanwhile.
+    pub async fn verify(&self, repair: bool) -> Result<Verification> {
+        self.run(move |store| store.verify(repair)).await
+    }
+
+    /// Removes what no tag reaches. Others may use the store meanwhile: see [`CollectOptions::grace`].
+    pub async fn collect(&self, options: CollectOptions) -> Result<Collection> {
+        self.run(move |store| store.collect(options)).await
     }
 
     /// Runs `work` where it may block.

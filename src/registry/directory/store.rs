@@ -8,13 +8,14 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::layout::{Layout, Scratch, flush_folder, replace};
-use super::verify::{Stamp, Verified};
+use super::layout::{Layout, Lock, Scratch, flush_folder, replace};
+use super::stamp::{REFRESH_AFTER, Stamp, Verified};
 use super::{DirectoryOptions, index::Index};
 use crate::oci::{
     Descriptor, Digest, Hasher, MANIFEST_TYPES, MAX_MANIFEST_SIZE, Manifest, Reference, Repository, Tag,
@@ -39,6 +40,8 @@ pub(super) struct Store {
     pub(super) layout: Layout,
     pub(super) options: DirectoryOptions,
     pub(super) verified: Verified,
+    /// How old a blob has to be before a mention makes it young again: [`REFRESH_AFTER`] but in tests.
+    pub(super) refresh_after: Duration,
     loaded: Mutex<HashMap<Repository, Arc<InMemory>>>,
 }
 
@@ -56,11 +59,65 @@ pub(super) struct InMemory {
 struct Loaded {
     /// `None` where there is no `index.json`.
     stamp: Option<Stamp>,
-    /// In ASCII order.
-    tags: Vec<(Tag, Digest)>,
-    /// The listed manifests with the media types that the index gives, which may be empty.
-    manifests: HashMap<Digest, String>,
+    /// What its writer left beside it; empty where that is not known.
+    word: String,
+    index: Index,
+    /// The positions of the entries with tags, in ASCII order of these.
+    by_tag: OnceLock<Vec<usize>>,
+    /// The positions of the entries with digests, in the order of these.
+    by_digest: OnceLock<Vec<usize>>,
     references: OnceLock<BTreeMap<Digest, Arc<References>>>,
+}
+
+impl Loaded {
+    fn new(index: Index, stamp: Option<Stamp>, word: String) -> Self {
+        let (by_tag, by_digest, references) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Self { stamp, word, index, by_tag, by_digest, references }
+    }
+
+    /// Whether the index is still this one, going by the stamp that it has now.
+    fn is_current(&self, now: Option<&Stamp>, word: impl FnOnce() -> String) -> bool {
+        match (&self.stamp, now) {
+            (Some(earlier), Some(now)) => {
+                earlier.is_still(now)
+                    || (earlier.is_alike_and_young(now) && !self.word.is_empty() && self.word == word())
+            }
+            _ => false,
+        }
+    }
+
+    /// Tags and what they point at, in ASCII order, from the first that is not before what is wanted.
+    fn tags(&self, is_before: impl Fn(&str) -> bool) -> impl Iterator<Item = (&Tag, &Digest)> {
+        let positions = self.by_tag.get_or_init(|| {
+            let entries = self.index.entries();
+            let is_tagged = |&at: &usize| entries[at].tag.is_some() && entries[at].digest.is_some();
+            let mut positions: Vec<_> = (0..entries.len()).filter(is_tagged).collect();
+            // Stable: of a tag that is there twice the first counts, as with the tools that write it.
+            positions.sort_by_key(|&at| entries[at].tag.as_ref());
+            positions.dedup_by_key(|&mut at| entries[at].tag.as_ref());
+            positions
+        });
+        let tagged = |&at: &usize| {
+            let entry = &self.index.entries()[at];
+            Some((entry.tag.as_ref()?, entry.digest.as_ref()?))
+        };
+        let first =
+            positions.partition_point(|at| tagged(at).is_some_and(|(tag, _)| is_before(tag.as_str())));
+        positions[first..].iter().filter_map(tagged)
+    }
+
+    /// The media type that the index gives of a listed manifest, which may be empty.
+    fn media_type(&self, digest: &Digest) -> Option<&str> {
+        let entries = self.index.entries();
+        let positions = self.by_digest.get_or_init(|| {
+            let mut positions: Vec<_> =
+                (0..entries.len()).filter(|&at| entries[at].digest.is_some()).collect();
+            positions.sort_by_key(|&at| entries[at].digest.as_ref());
+            positions
+        });
+        let found = positions.binary_search_by_key(&Some(digest), |&at| entries[at].digest.as_ref()).ok()?;
+        Some(&entries[positions[found]].media_type)
+    }
 }
 
 /// What a manifest says of others.
@@ -84,6 +141,7 @@ impl Store {
             layout: Layout::open(root)?,
             options,
             verified: Verified::default(),
+            refresh_after: REFRESH_AFTER,
             loaded: Mutex::default(),
         })
     }
@@ -115,23 +173,35 @@ impl Store {
         }
         let memory = self.in_memory(repository);
         let kept = memory.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let (Some(kept), Some(stamp)) = (kept, &stamp)
-            && kept.stamp.as_ref().is_some_and(|earlier| earlier.is_still(stamp))
+        if let Some(kept) = kept
+            && kept.is_current(stamp.as_ref(), || self.layout.word(repository))
         {
             return Ok((memory, kept));
         }
+        // The word before the index: a writer leaves it afterwards, so at worst it is too old, which is found out.
+        let word = self.layout.word(repository);
         let (index, stamp) = self.read_index(repository)?;
-        let mut tags: Vec<_> = index.tags().map(|(tag, digest)| (tag.clone(), digest.clone())).collect();
-        tags.sort_by(|one, other| one.0.cmp(&other.0)); // stable: of a tag that is there twice the first counts
-        tags.dedup_by(|later, earlier| later.0 == earlier.0);
-        let manifests = index.manifests().map(|(digest, kind)| (digest.clone(), kind.to_owned())).collect();
-        let loaded = Arc::new(Loaded { stamp, tags, manifests, references: OnceLock::new() });
+        let loaded = Arc::new(Loaded::new(index, stamp, word));
         *memory.loaded.lock().unwrap_or_else(PoisonError::into_inner) = Some(loaded.clone());
         Ok((memory, loaded))
     }
 
+    /// The index to be changed under the lock. It is taken from memory where it is the one on disk, and is back there when it
+    /// has been written.
+    fn take_index(&self, repository: &Repository, lock: &mut Lock) -> Result<Index> {
+        let memory = self.in_memory(repository);
+        let kept = memory.loaded.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let stamp = fs::metadata(self.layout.index(repository)).ok().map(|metadata| Stamp::of(&metadata));
+        match kept {
+            Some(kept) if kept.is_current(stamp.as_ref(), || lock.word()) => {
+                Ok(Arc::try_unwrap(kept).map_or_else(|kept| kept.index.clone(), |kept| kept.index))
+            }
+            _ => self.read_index(repository).map(|(index, _)| index),
+        }
+    }
+
     /// Reads `index.json`; an empty one where there is none.
-    fn read_index(&self, repository: &Repository) -> Result<(Index, Option<Stamp>)> {
+    pub(super) fn read_index(&self, repository: &Repository) -> Result<(Index, Option<Stamp>)> {
         let path = self.layout.index(repository);
         let read = || -> io::Result<(Index, Stamp)> {
             let mut file = File::open(&path)?;
@@ -152,13 +222,30 @@ impl Store {
     pub(super) fn tags(&self, repository: &Repository, request: &PageRequest) -> Result<Page<Tag>> {
         let (_, loaded) = self.load(repository)?;
         let after = request.after.as_deref().unwrap_or("");
-        let first = loaded.tags.partition_point(|(tag, _)| tag.as_str() <= after);
-        Ok(page(loaded.tags[first..].iter().map(|(tag, _)| tag), request.count, Tag::as_str))
+        Ok(page(loaded.tags(|tag| tag <= after).map(|(tag, _)| tag), request.count, Tag::as_str))
     }
 
-    /// A page of the names of those repositories that have a manifest. Links to folders are not followed here, so that
-    /// they cannot lead in circles.
+    /// A page of the names of those repositories that have a manifest.
     pub(super) fn repositories(&self, request: &PageRequest) -> Result<Page<Repository>> {
+        let names = self.repository_names()?;
+        let after = request.after.as_deref().unwrap_or("");
+        let first = names.partition_point(|name| name.as_str() <= after);
+        let mut held = Vec::new();
+        let wanted = request.count.map_or(usize::MAX, |count| count.saturating_add(1));
+        for name in &names[first..] {
+            if held.len() >= wanted {
+                break;
+            }
+            if self.holds_something(name)? {
+                held.push(name);
+            }
+        }
+        Ok(page(held.into_iter(), request.count, Repository::as_str))
+    }
+
+    /// The names of everything that is or could be a repository, in ASCII order. Links to folders are not followed here, so
+    /// that they cannot lead in circles.
+    pub(super) fn repository_names(&self) -> Result<Vec<Repository>> {
         let root = self.layout.repositories();
         let mut names = Vec::new();
         let mut folders = vec![(root, String::new())];
@@ -183,19 +270,7 @@ impl Store {
             }
         }
         names.sort_unstable();
-        let after = request.after.as_deref().unwrap_or("");
-        let first = names.partition_point(|name| name.as_str() <= after);
-        let mut held = Vec::new();
-        let wanted = request.count.map_or(usize::MAX, |count| count.saturating_add(1));
-        for name in &names[first..] {
-            if held.len() >= wanted {
-                break;
-            }
-            if self.holds_something(name)? {
-                held.push(name);
-            }
-        }
-        Ok(page(held.into_iter(), request.count, Repository::as_str))
+        Ok(names)
     }
 
     fn holds_something(&self, repository: &Repository) -> Result<bool> {
@@ -233,6 +308,13 @@ impl Store {
         if let (digest, Some(media_type)) = self.resolve(repository, reference)? {
             let path = self.layout.blob(repository, &digest);
             return match fs::metadata(&path) {
+                // Who asks by digest may be about to push an index of it. What has a tag is not swept anyway.
+                Ok(metadata)
+                    if matches!(reference, Reference::Digest(_))
+                        && !self.refresh(repository, &digest, &Stamp::of(&metadata))? =>
+                {
+                    Err(unknown(repository, reference))
+                }
                 Ok(metadata) => Ok(ManifestHead { media_type, digest, size: metadata.len() }),
                 Err(error) if is_absent(&error) => Err(unknown(repository, reference)),
                 Err(error) => Err(reading(&path)(error)),
@@ -247,23 +329,26 @@ impl Store {
         let (memory, loaded) = self.load(repository)?;
         let digest = match reference {
             Reference::Digest(digest) => digest.clone(),
-            Reference::Tag(tag) => loaded
-                .tags
-                .binary_search_by(|entry| entry.0.cmp(tag))
-                .map(|position| loaded.tags[position].1.clone())
-                .map_err(|_| unknown(repository, reference))?,
+            Reference::Tag(tag) => {
+                let found = loaded.tags(|other| other < tag.as_str()).next().filter(|found| found.0 == tag);
+                found.ok_or_else(|| unknown(repository, reference))?.1.clone()
+            }
         };
-        if let Some(media_type) = loaded.manifests.get(&digest) {
-            return Ok((digest, (!media_type.is_empty()).then(|| media_type.clone())));
+        if let Some(media_type) = loaded.media_type(&digest) {
+            return Ok((digest, (!media_type.is_empty()).then(|| media_type.to_owned())));
         }
-        // Other tools list an index and not the manifests in it.
+        // Other tools list an index and not the manifests in it. A client that asks whether it has to push at all is
+        // answered without a look at every manifest.
+        if !self.layout.blob(repository, &digest).exists() {
+            return Err(unknown(repository, reference));
+        }
         let references = self.references(repository, &memory, &loaded);
         let found = references.get(&digest).ok_or_else(|| unknown(repository, reference))?;
         Ok((digest, Some(found.descriptor.media_type.clone())))
     }
 
     /// Reads a manifest's file and verifies it.
-    fn read_manifest(&self, repository: &Repository, digest: &Digest) -> Result<Bytes> {
+    pub(super) fn read_manifest(&self, repository: &Repository, digest: &Digest) -> Result<Bytes> {
         let path = self.layout.blob(repository, digest);
         let read = || -> io::Result<Vec<u8>> { read_whole(&mut File::open(&path)?, MAX_MANIFEST_SIZE) };
         let bytes = match read() {
@@ -285,7 +370,10 @@ impl Store {
         loaded.references.get_or_init(|| {
             let mut found = BTreeMap::new();
             let mut seen: HashSet<Digest> = HashSet::new();
-            let mut open: Vec<(Digest, String)> = loaded.manifests.clone().into_iter().collect();
+            let listed = loaded.index.entries().iter();
+            let mut open: Vec<(Digest, String)> = listed
+                .filter_map(|entry| Some((entry.digest.clone()?, entry.media_type.clone().into_owned())))
+                .collect();
             while let Some((digest, media_type)) = open.pop() {
                 if !seen.insert(digest.clone()) {
                     continue;
@@ -379,9 +467,9 @@ impl Store {
         // Once before anything is made, for a refused push leaves no repository behind, and once under the lock.
         self.check_children(repository, &manifest)?;
         self.layout.make_repository(repository)?;
-        let lock = self.layout.lock(repository)?;
+        let mut lock = self.layout.lock(repository)?;
         self.check_children(repository, &manifest)?;
-        let (mut index, _) = self.read_index(repository)?;
+        let mut index = self.take_index(repository, &mut lock)?;
         for tag in &new.tags {
             if let Some(existing) = index.tagged(tag).filter(|existing| **existing != digest)
                 && !self.may_move(repository, tag, existing, new.condition, &manifest)
@@ -389,27 +477,23 @@ impl Store {
                 return Err(RegistryError::TagExists { tag: tag.clone(), existing: existing.clone() });
             }
         }
-        if !self.keep_blob(repository, &digest)? {
+        // Nothing is swept while the lock is held, and afterwards the manifest is listed.
+        if !self.has_intact(repository, &digest)? {
             let (mut file, scratch) = self.layout.scratch()?;
             let write = file.write_all(&new.bytes).and_then(|()| file.sync_all());
             write.map_err(writing(&scratch.0))?;
-            self.publish(repository, &digest, &scratch)?;
+            self.put_in_place(repository, &digest, &scratch)?;
         }
         let mut descriptor = Descriptor::new(&new.media_type, digest.clone(), new.bytes.len() as u64);
         descriptor.artifact_type = manifest.artifact_type.filter(|kind| !kind.is_empty());
         if index.put(&descriptor, &new.tags) {
-            self.write_index(repository, &index)?;
+            self.write_index(repository, index, &mut lock)?;
         }
-        drop(lock);
         Ok(PutManifest { digest, subject: manifest.subject.map(|subject| subject.digest) })
     }
 
     fn check_children(&self, repository: &Repository, manifest: &Manifest) -> Result<()> {
-        let is_elsewhere = |layer: &&Descriptor| {
-            !layer.urls.is_empty() || NON_DISTRIBUTABLE.iter().any(|kind| layer.media_type.starts_with(kind))
-        };
-        let layers = manifest.layers.iter().filter(|layer| !is_elsewhere(layer));
-        for child in manifest.config.iter().chain(layers).chain(manifest.entries()) {
+        for child in needed(manifest) {
             if !self.layout.blob(repository, &child.digest).is_file() {
                 return Err(RegistryError::ManifestBlobUnknown(child.digest.clone()));
             }
@@ -441,10 +525,10 @@ impl Store {
 
     /// Removes a tag; its manifest stays.
     pub(super) fn delete_tag(&self, repository: &Repository, tag: &Tag) -> Result<()> {
-        let _lock = self.lock_existing(repository)?;
-        let (mut index, _) = self.read_index(repository)?;
+        let mut lock = self.lock_existing(repository)?;
+        let mut index = self.take_index(repository, &mut lock)?;
         if index.remove_tag(tag) {
-            self.write_index(repository, &index)
+            self.write_index(repository, index, &mut lock)
         } else {
             Err(unknown(repository, &tag.clone().into()))
         }
@@ -452,12 +536,12 @@ impl Store {
 
     /// Removes a manifest and every tag that points at it.
     pub(super) fn delete_manifest(&self, repository: &Repository, digest: &Digest) -> Result<()> {
-        let _lock = self.lock_existing(repository)?;
+        let mut lock = self.lock_existing(repository)?;
         self.resolve(repository, &digest.clone().into())?;
-        let (mut index, _) = self.read_index(repository)?;
-        index.remove_manifest(digest);
+        let mut index = self.take_index(repository, &mut lock)?;
+        index.remove_manifests(|listed| listed == digest);
         // Written even where the manifest was listed by an index alone, so that every reader looks again.
-        self.write_index(repository, &index)?;
+        self.write_index(repository, index, &mut lock)?;
         self.remove_blob(repository, digest)?
             .then_some(())
             .ok_or_else(|| unknown(repository, &digest.clone().into()))
@@ -469,15 +553,15 @@ impl Store {
         if !self.layout.has_repository(repository) {
             return Err(missing());
         }
-        let _lock = self.lock_existing(repository)?;
-        let (index, _) = self.read_index(repository)?;
+        let mut lock = self.lock_existing(repository)?;
+        let index = self.take_index(repository, &mut lock)?;
         if index.has(digest) || !self.remove_blob(repository, digest)? {
             return Err(missing());
         }
         Ok(())
     }
 
-    fn lock_existing(&self, repository: &Repository) -> Result<File> {
+    fn lock_existing(&self, repository: &Repository) -> Result<Lock> {
         if self.layout.has_repository(repository) {
             self.layout.lock(repository)
         } else {
@@ -485,9 +569,17 @@ impl Store {
         }
     }
 
-    fn write_index(&self, repository: &Repository, index: &Index) -> Result<()> {
+    /// Writes the index, and remembers it for whoever reads it next.
+    pub(super) fn write_index(&self, repository: &Repository, index: Index, lock: &mut Lock) -> Result<()> {
         let path = self.layout.index(repository);
-        replace(&path, &index.to_bytes()).map_err(writing(&path))
+        let file = replace(&path, &index.to_bytes()).map_err(writing(&path))?;
+        // What cannot be remembered is read again.
+        if let (Ok(metadata), Ok(word)) = (file.metadata(), lock.leave_word()) {
+            let loaded = Loaded::new(index, Some(Stamp::of(&metadata)), word);
+            let memory = self.in_memory(repository);
+            *memory.loaded.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(loaded));
+        }
+        Ok(())
     }
 
     // Blobs.
@@ -506,19 +598,44 @@ impl Store {
         })
     }
 
-    /// The size of a blob in bytes.
+    /// The size of a blob in bytes. Who asks may be about to push a manifest that needs it, so it counts as new from now on.
     pub(super) fn blob_size(&self, repository: &Repository, digest: &Digest) -> Result<u64> {
         let path = self.layout.blob(repository, digest);
+        let missing = || RegistryError::BlobUnknown(digest.clone());
         match fs::metadata(&path) {
-            Ok(metadata) => Ok(metadata.len()),
-            Err(error) if is_absent(&error) => Err(RegistryError::BlobUnknown(digest.clone())),
+            Ok(metadata) if self.refresh(repository, digest, &Stamp::of(&metadata))? => Ok(metadata.len()),
+            Ok(_) => Err(missing()),
+            Err(error) if is_absent(&error) => Err(missing()),
             Err(error) => Err(reading(&path)(error)),
         }
     }
 
+    /// Keeps a blob that somebody counts on from being swept as long as a new one would be. `false` where it is gone.
+    fn refresh(&self, repository: &Repository, digest: &Digest, stamp: &Stamp) -> Result<bool> {
+        if stamp.age() < self.refresh_after {
+            return Ok(true);
+        }
+        // Shared with others who do this, so that no sweep comes between the look at a blob's age and its end.
+        let _lock = self.layout.share_lock(repository);
+        let path = self.layout.blob(repository, digest);
+        self.verified.refresh(&path, digest).map_err(reading(&path))
+    }
+
     /// Whether a repository has a blob with the right bytes already. Where it has, its name is on disk afterwards, whoever
-    /// is still about to bring it there.
+    /// is still about to bring it there, and it counts as new.
     pub(super) fn keep_blob(&self, repository: &Repository, digest: &Digest) -> Result<bool> {
+        if !self.has_intact(repository, digest)? {
+            return Ok(false);
+        }
+        let path = self.layout.blob(repository, digest);
+        match fs::metadata(&path) {
+            Ok(metadata) => self.refresh(repository, digest, &Stamp::of(&metadata)),
+            Err(error) if is_absent(&error) => Ok(false),
+            Err(error) => Err(reading(&path)(error)),
+        }
+    }
+
+    fn has_intact(&self, repository: &Repository, digest: &Digest) -> Result<bool> {
         let path = self.layout.blob(repository, digest);
         let keep = || -> io::Result<bool> {
             let is_intact = self.verified.is_intact(&path, digest)?;
@@ -534,8 +651,21 @@ impl Store {
         }
     }
 
-    /// Makes a complete and flushed file a blob of a repository.
+    /// Makes a complete and flushed file a blob of a repository, which counts as new.
     pub(super) fn publish(&self, repository: &Repository, digest: &Digest, complete: &Scratch) -> Result<()> {
+        self.put_in_place(repository, digest, complete)?;
+        let own = self.layout.blob(repository, digest);
+        let is_kept = match fs::metadata(&own) {
+            Ok(metadata) => self.refresh(repository, digest, &Stamp::of(&metadata))?,
+            Err(error) if is_absent(&error) => false,
+            Err(error) => return Err(reading(&own)(error)),
+        };
+        // One that was there and old was swept at this moment: now there is none, and what is put there is new.
+        if is_kept { Ok(()) } else { self.put_in_place(repository, digest, complete) }
+    }
+
+    /// The same without making young what is there already, for which the caller would have to be without the lock.
+    fn put_in_place(&self, repository: &Repository, digest: &Digest, complete: &Scratch) -> Result<()> {
         self.layout.make_repository(repository)?;
         let (shared, own) = (self.layout.shared_blob(digest), self.layout.blob(repository, digest));
         let publish = || -> io::Result<()> {
@@ -589,7 +719,12 @@ impl Store {
             self.layout.make_repository(repository).map_err(io::Error::from)?;
             match self.layout.link_or_copy(&source, &own) {
                 Err(error) if is_absent(&error) => return Ok(false),
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    let stamp = Stamp::of(&fs::metadata(&own)?);
+                    if !self.refresh(repository, digest, &stamp).map_err(io::Error::from)? {
+                        return Ok(false);
+                    }
+                }
                 other => other?,
             }
             own.parent().map_or(Ok(()), flush_folder)?;
@@ -607,6 +742,15 @@ impl Store {
             Err(error) => Err(writing(&path)(error)),
         }
     }
+}
+
+/// What has to be there for a manifest to be whole: all that it refers to but layers that are kept elsewhere.
+pub(super) fn needed(manifest: &Manifest) -> impl Iterator<Item = &Descriptor> {
+    let is_elsewhere = |layer: &&Descriptor| {
+        !layer.urls.is_empty() || NON_DISTRIBUTABLE.iter().any(|kind| layer.media_type.starts_with(kind))
+    };
+    let layers = manifest.layers.iter().filter(move |layer| !is_elsewhere(layer));
+    manifest.config.iter().chain(layers).chain(manifest.entries())
 }
 
 /// Whether a new index keeps what an earlier one gave: every entry, and for each platform the same first choice.
@@ -645,11 +789,11 @@ fn page<'a, T: Clone + 'a>(
 }
 
 /// The type that a manifest's bytes show, where nothing else tells it.
-fn type_of(bytes: &[u8]) -> Option<String> {
+pub(super) fn type_of(bytes: &[u8]) -> Option<String> {
     MANIFEST_TYPES.iter().find(|kind| Manifest::parse(kind, bytes).is_ok()).map(|&kind| kind.to_owned())
 }
 
-fn check_digest(bytes: &[u8], expected: &Digest) -> Result<()> {
+pub(super) fn check_digest(bytes: &[u8], expected: &Digest) -> Result<()> {
     let mut hasher = Hasher::new(expected.algorithm());
     hasher.update(bytes);
     let actual = hasher.finish();
@@ -660,7 +804,7 @@ fn check_digest(bytes: &[u8], expected: &Digest) -> Result<()> {
     }
 }
 
-fn read_whole(file: &mut File, limit: u64) -> io::Result<Vec<u8>> {
+pub(super) fn read_whole(file: &mut File, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
@@ -670,7 +814,7 @@ fn read_whole(file: &mut File, limit: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Not there, or below something that is no folder.
-fn is_absent(error: &io::Error) -> bool {
+pub(super) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
@@ -678,7 +822,7 @@ fn unknown(repository: &Repository, reference: &Reference) -> RegistryError {
     RegistryError::ManifestUnknown { repository: repository.to_string(), reference: reference.to_string() }
 }
 
-fn reading(path: &Path) -> impl FnOnce(io::Error) -> RegistryError {
+pub(super) fn reading(path: &Path) -> impl FnOnce(io::Error) -> RegistryError {
     RegistryError::io(format!("reading {}", path.display()))
 }
 

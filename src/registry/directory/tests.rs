@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -434,4 +435,228 @@ fn a_store_of_a_newer_ocimod_is_not_touched() {
         assert!(DirectoryRegistry::open(folder.path(), DirectoryOptions::default()).is_err());
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+fn collect_all(grace: Duration) -> CollectOptions {
+    CollectOptions { grace, dry_run: false }
+}
+
+/// What a collection removes, as `kind digest` without that of the algorithm.
+async fn collect(
+    registry: &DirectoryRegistry,
+    options: CollectOptions,
+) -> Vec<(RemovedKind, Option<Digest>)> {
+    // A grace of nothing is older than this.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let collection = registry.collect(options).await.unwrap();
+    assert_eq!(collection.skipped, []);
+    collection.removed.into_iter().map(|removed| (removed.kind, removed.digest)).collect()
+}
+
+#[tokio::test]
+async fn what_no_tag_reaches_is_collected_and_the_rest_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder);
+    let vpc = name("acme/vpc");
+    let child = push(&registry, "acme/vpc", "child", &[]).await.unwrap();
+    let index = serde_json::json!({"schemaVersion": 2, "manifests": [
+        {"mediaType": IMAGE_MANIFEST, "digest": child, "size": 1}]});
+    let top = put_json(&registry, "acme/vpc", IMAGE_INDEX, &index, &["v1"]).await.unwrap();
+    let config = put(&registry, "acme/vpc", "{}").await;
+    let signature = |subject: &Digest| {
+        serde_json::json!({"schemaVersion": 2, "mediaType": IMAGE_MANIFEST, "layers": [],
+            "config": {"mediaType": "a/b", "digest": config, "size": 2},
+            "subject": {"mediaType": IMAGE_MANIFEST, "digest": subject, "size": 1}})
+    };
+    let signed = put_json(&registry, "acme/vpc", IMAGE_MANIFEST, &signature(&child), &[]).await.unwrap();
+    let counter = put_json(&registry, "acme/vpc", IMAGE_MANIFEST, &signature(&signed), &[]).await.unwrap();
+    // Garbage: a manifest without a tag, what is about it, and a blob that no manifest took.
+    let untagged = push(&registry, "acme/vpc", "untagged", &[]).await.unwrap();
+    let about = put_json(&registry, "acme/vpc", IMAGE_MANIFEST, &signature(&untagged), &[]).await.unwrap();
+    let lost = put(&registry, "acme/vpc", "lost").await;
+    let layer = Digest::of(b"untagged");
+    // Another repository needs one of these.
+    push(&registry, "acme/other", "untagged", &["v1"]).await.unwrap();
+
+    assert_eq!(collect(&registry, collect_all(DEFAULT_GRACE)).await, [], "all of it is young");
+    let dry = CollectOptions { grace: Duration::ZERO, dry_run: true };
+    let before = collect(&registry, dry).await;
+    let removed = collect(&registry, collect_all(Duration::ZERO)).await;
+    let sorted = |mut removed: Vec<(RemovedKind, Option<Digest>)>| {
+        removed.sort_by_key(|(kind, digest)| (kind.as_str(), digest.clone()));
+        removed
+    };
+    assert_eq!(sorted(before), sorted(removed.clone()), "a dry run tells what a real one does");
+    let mut expected =
+        vec![(RemovedKind::Blob, Some(lost.clone())), (RemovedKind::Blob, Some(layer.clone()))];
+    expected.extend([&untagged, &about].map(|digest| (RemovedKind::Manifest, Some(digest.clone()))));
+    expected.extend([&lost, &about].map(|digest| (RemovedKind::Content, Some(digest.clone()))));
+    // The untagged manifest's bytes are those of the other repository's tagged one.
+    assert_eq!(sorted(removed), sorted(expected));
+    for kept in [&top, &child, &signed, &counter] {
+        registry.manifest(&vpc, &kept.clone().into()).await.unwrap();
+    }
+    assert!(registry.manifest(&vpc, &untagged.into()).await.unwrap_err().is_not_found());
+    assert_eq!(read(&registry, "acme/other", &layer).await.unwrap(), "untagged");
+    assert_eq!(registry.verify(false).await.unwrap().damage, []);
+    assert_eq!(collect(&registry, collect_all(Duration::ZERO)).await, [], "nothing is left to do");
+
+    registry.delete_tag(&vpc, &"v1".parse().unwrap()).await.unwrap();
+    assert!(collect(&registry, collect_all(DEFAULT_GRACE)).await.is_empty());
+    collect(&registry, collect_all(Duration::ZERO)).await;
+    let left = |below: &str| fs::read_dir(folder.path().join(below)).unwrap().count();
+    assert_eq!(left("repos/acme/vpc/_oci/blobs/sha256"), 0);
+    assert_eq!(left("_blobs/sha256"), 3, "those of the other repository");
+}
+
+#[tokio::test]
+async fn where_a_manifest_cannot_be_read_nothing_is_collected() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder);
+    let lost = put(&registry, "acme/vpc", "lost").await;
+    let manifest = push(&registry, "acme/vpc", "layer", &["v1"]).await.unwrap();
+    let path = registry.store.layout.blob(&name("acme/vpc"), &manifest);
+    for damage in ["{}", ""] {
+        if damage.is_empty() {
+            fs::remove_file(&path).unwrap()
+        } else {
+            overwrite(&path, damage)
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let collection = registry.collect(collect_all(Duration::ZERO)).await.unwrap();
+        assert_eq!(collection.skipped.len(), 1, "{collection:?}");
+        assert_eq!(read(&registry, "acme/vpc", &Digest::of(b"layer")).await.unwrap(), "layer");
+        assert_eq!(read(&registry, "acme/vpc", &lost).await.unwrap(), "lost");
+    }
+    let index = folder.path().join("repos/acme/vpc/_oci/index.json");
+    fs::write(&index, format!(r#"{{"manifests":[{{"mediaType":"a/b","digest":"{lost}"}}]}}"#)).unwrap();
+    assert_eq!(registry.collect(collect_all(Duration::ZERO)).await.unwrap().skipped.len(), 1);
+    assert_eq!(read(&registry, "acme/vpc", &lost).await.unwrap(), "lost");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn who_asks_for_a_blob_may_count_on_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut registry = open(&folder);
+    Arc::get_mut(&mut registry.store).unwrap().refresh_after = Duration::ZERO;
+    let vpc = name("acme/vpc");
+    let grace = Duration::from_millis(600);
+    let asked = put(&registry, "acme/vpc", "asked").await;
+    let pushed = put(&registry, "acme/vpc", "pushed").await;
+    let mounted = put(&registry, "acme/vpc", "mounted").await;
+    let uploaded = put(&registry, "acme/vpc", "uploaded").await;
+    let manifest = push(&registry, "acme/vpc", "{}", &[]).await.unwrap();
+    let forgotten = put(&registry, "acme/vpc", "forgotten").await;
+    tokio::time::sleep(grace).await;
+    registry.blob_size(&vpc, &asked).await.unwrap();
+    put(&registry, "acme/vpc", "pushed").await;
+    assert!(registry.mount(&vpc, &mounted, None).await.unwrap());
+    registry.manifest_head(&vpc, &manifest.clone().into()).await.unwrap();
+    let upload = registry.open_upload(&vpc, Algorithm::Sha256).await.unwrap();
+    let bytes = stream::iter([Ok(Bytes::from_static(b"uploaded"))]).boxed();
+    registry.append_upload(&vpc, &upload, None, bytes).await.unwrap();
+    registry.finish_upload(&vpc, &upload, &uploaded).await.unwrap();
+    let removed = registry.collect(collect_all(grace)).await.unwrap().removed;
+    let removed: HashSet<_> = removed.into_iter().filter_map(|removed| removed.digest).collect();
+    assert_eq!(removed, HashSet::from([forgotten]));
+    for kept in [asked, pushed, mounted, uploaded] {
+        registry.blob_size(&vpc, &kept).await.unwrap();
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn to_ask_for_a_blob_does_not_make_it_be_hashed_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut registry = open(&folder);
+    Arc::get_mut(&mut registry.store).unwrap().refresh_after = Duration::ZERO;
+    let digest = put(&registry, "acme/vpc", "layer").await;
+    tokio::time::sleep(Duration::from_millis(3100)).await;
+    assert_eq!(read(&registry, "acme/vpc", &digest).await.unwrap(), "layer");
+    registry.blob_size(&name("acme/vpc"), &digest).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(3100)).await;
+    assert!(registry.store.open_blob(&name("acme/vpc"), &digest).unwrap().is_verified);
+    // But a change is still seen.
+    overwrite(&registry.store.layout.blob(&name("acme/vpc"), &digest), "LAYER");
+    assert!(read(&registry, "acme/vpc", &digest).await.is_err());
+}
+
+#[tokio::test]
+async fn damage_is_named_and_moved_aside_and_mended_by_a_push() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder);
+    let vpc = name("acme/vpc");
+    push(&registry, "acme/vpc", "layer", &["v1", "v2"]).await.unwrap();
+    push(&registry, "acme/vpc", "other", &["v3"]).await.unwrap();
+    let verification = registry.verify(false).await.unwrap();
+    assert_eq!((verification.repositories, verification.files, verification.damage.len()), (1, 10, 0));
+
+    let bad = Digest::of(b"layer");
+    overwrite(&registry.store.layout.blob(&vpc, &bad), "LAYER");
+    fs::remove_file(registry.store.layout.blob(&vpc, &Digest::of(b"other"))).unwrap();
+    let found = |damage: &[Damage]| {
+        let one = |found: &Damage| {
+            let tags: Vec<_> = found.tags.iter().map(ToString::to_string).collect();
+            (found.repository.is_some(), found.kind.as_str(), found.digest.clone().unwrap(), tags.join(" "))
+        };
+        damage.iter().map(one).collect::<Vec<_>>()
+    };
+    let expected = vec![
+        (false, "content", bad.clone(), String::new()),
+        (true, "content", bad.clone(), "v1 v2".into()),
+        (true, "missing", Digest::of(b"other"), "v3".into()),
+    ];
+    let damage = registry.verify(false).await.unwrap().damage;
+    assert_eq!(found(&damage), expected);
+    assert!(damage.iter().all(|found| found.moved_to.is_none()));
+    let damage = registry.verify(true).await.unwrap().damage;
+    assert_eq!(found(&damage), expected);
+    let aside = fs::read_dir(folder.path().join("_damaged")).unwrap().map(|entry| entry.unwrap().path());
+    assert!(aside.map(|path| fs::read_to_string(path).unwrap()).eq(["LAYER", "LAYER"].map(String::from)));
+    let damage = registry.verify(true).await.unwrap().damage;
+    assert!(damage.iter().all(|found| found.kind == DamageKind::Missing), "{damage:?}");
+    assert_eq!(damage.len(), 2);
+
+    put(&registry, "acme/vpc", "layer").await;
+    put(&registry, "acme/vpc", "other").await;
+    assert_eq!(registry.verify(false).await.unwrap().damage, []);
+}
+
+#[tokio::test]
+async fn damage_of_manifests_and_lists_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder);
+    let manifest = push(&registry, "acme/vpc", "layer", &["v1"]).await.unwrap();
+    let lonely = put(&registry, "acme/bad", "no manifest").await;
+    let index = folder.path().join("repos/acme/bad/_oci/index.json");
+    fs::write(&index, format!(r#"{{"manifests":[{{"mediaType":"{IMAGE_MANIFEST}","digest":"{lonely}"}}]}}"#))
+        .unwrap();
+    let broken = folder.path().join("repos/acme/broken/_oci");
+    fs::create_dir_all(&broken).unwrap();
+    fs::write(broken.join("index.json"), "{").unwrap();
+    overwrite(&registry.store.layout.blob(&name("acme/vpc"), &manifest), "{}");
+    let damage = registry.verify(false).await.unwrap().damage;
+    let kinds: Vec<_> = damage
+        .iter()
+        .map(|found| {
+            (found.repository.as_ref().map_or("", Repository::as_str), found.kind.as_str(), found.tags.len())
+        })
+        .collect();
+    let expected = [
+        ("", "content", 0),
+        ("acme/bad", "manifest", 0),
+        ("acme/broken", "index", 0),
+        ("acme/vpc", "content", 1),
+    ];
+    assert_eq!(kinds, expected);
+}
+
+#[tokio::test]
+async fn only_a_store_is_opened_as_one() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(DirectoryRegistry::open_existing(folder.path(), DirectoryOptions::default()).unwrap().is_none());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    open(&folder);
+    assert!(DirectoryRegistry::open_existing(folder.path(), DirectoryOptions::default()).unwrap().is_some());
 }

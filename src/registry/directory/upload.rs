@@ -5,8 +5,8 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use super::layout::random_word;
+use super::stamp::{Stamp, hash};
 use super::store::{Store, writing};
-use super::verify::{Stamp, hash};
 use crate::oci::{Digest, Repository};
 use crate::registry::{RegistryError, Result, UploadId};
 
