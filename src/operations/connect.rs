@@ -126,7 +126,7 @@ pub async fn directory(path: PathBuf) -> Result<SharedRegistry> {
     let name = path.display().to_string();
     super::blocking(move || {
         let options = DirectoryOptions {
-            immutable: Some(Arc::new(artifact::is_immutable)),
+            immutable: Some(Arc::new(artifact::immutable_twins)),
             ..DirectoryOptions::default()
         };
         let registry = DirectoryRegistry::open(&path, options).map_err(OperationError::registry(name))?;

@@ -873,7 +873,7 @@ impl Suite {
 pub(crate) fn directory() -> (tempfile::TempDir, SharedRegistry) {
     let folder = tempfile::tempdir().unwrap();
     let options = DirectoryOptions {
-        immutable: Some(Arc::new(|tag| tag.as_str().starts_with('v'))),
+        immutable: Some(Arc::new(|tag: &Tag| tag.as_str().starts_with('v').then(Vec::new))),
         ..DirectoryOptions::default()
     };
     let registry = DirectoryRegistry::open(folder.path(), options).unwrap();

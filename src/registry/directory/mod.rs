@@ -37,8 +37,9 @@ const READ_SIZE: usize = 256 * 1024;
 /// The limit of an upload where none is given: far above any module or provider, far below any disk.
 pub const DEFAULT_UPLOAD_LIMIT: u64 = 10 * 1024 * 1024 * 1024;
 
-/// Says of a tag whether it must stay with what it first pointed at.
-pub type ImmutableTags = Arc<dyn Fn(&Tag) -> bool + Send + Sync>;
+/// Says of a tag whether it must stay with what it first pointed at: `None` where it may move, else the other tags that mean the
+/// same, which may not point at anything else either.
+pub type ImmutableTags = Arc<dyn Fn(&Tag) -> Option<Vec<Tag>> + Send + Sync>;
 
 /// How a store is used. It is no property of the folder: each process has its own.
 #[derive(Clone)]

@@ -1114,7 +1114,7 @@ async fn an_upload_of_other_bytes_is_given_up() {
 #[tokio::test]
 async fn http_is_found_on_this_machine_without_being_told() {
     let server = Scripted::start(|_, _| manifest(MANIFEST)).await;
-    let options = RemoteOptions { plain_http: Some(false), ..options(&server, Credential::Anonymous) };
+    let options = RemoteOptions { plain_http: None, ..options(&server, Credential::Anonymous) };
     RemoteRegistry::new(options).unwrap().manifest(&repository(), &tag("v1")).await.unwrap();
 }
 
