@@ -20,6 +20,7 @@ use crate::registry::{
 
 const DOCKER_CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 const OCI_SUBJECT: HeaderName = HeaderName::from_static("oci-subject");
+const OCI_TAG: HeaderName = HeaderName::from_static("oci-tag");
 
 impl RemoteRegistry {
     pub(super) async fn read_manifest(
@@ -30,10 +31,14 @@ impl RemoteRegistry {
         let response = self.client.get(manifest_call(Method::GET, repository, reference)).await?;
         let response = self.expect_manifest(response, repository, reference).await?;
         let given = media_type(response.headers());
+        let hint: Option<Digest> = parsed(response.headers(), &DOCKER_CONTENT_DIGEST);
         let bytes = self.client.transport.body(response, MAX_MANIFEST_SIZE).await?;
         let media_type = checked_type(given.unwrap_or_else(|| own_type(&bytes)))?;
         let digest = match reference {
-            Reference::Tag(_) => Digest::of(&bytes),
+            // The header says in which algorithm the manifest is known; its value counts only where it is right.
+            Reference::Tag(_) => {
+                hint.and_then(|hint| verify(&hint, &bytes).ok()).unwrap_or_else(|| Digest::of(&bytes))
+            }
             Reference::Digest(expected) => verify(expected, &bytes)?,
         };
         Ok(StoredManifest { media_type, digest, bytes })
@@ -85,84 +90,120 @@ impl RemoteRegistry {
         repository: &Repository,
         new: &NewManifest,
     ) -> Result<PutManifest> {
-        if new.bytes.len() as u64 > MAX_MANIFEST_SIZE {
-            return Err(ManifestError::TooLarge(new.bytes.len() as u64).into());
-        }
+        let manifest = Manifest::parse(&new.media_type, &new.bytes)?;
         let digest = match &new.digest {
             Some(digest) => verify(digest, &new.bytes)?,
             None => Digest::of(&new.bytes),
         };
-        let mut references: Vec<Reference> = new.tags.iter().cloned().map(Reference::Tag).collect();
-        // A tag stores by sha256; what is known by another digest has to be pushed by it.
-        if references.is_empty() || digest.algorithm() != Algorithm::Sha256 {
-            references.insert(0, Reference::Digest(digest.clone()));
+        // Before anything is sent, for a push that is refused changes nothing.
+        let tags = match new.condition {
+            Condition::None => new.tags.clone(),
+            Condition::AbsentOrSame => self.absent_tags(repository, new).await?,
+        };
+        // What is there need not be sent, but where it has a subject: an earlier push may have ended before the list of referrers.
+        let is_there = tags.is_empty() && !new.tags.is_empty();
+        if is_there && digest.algorithm() == Algorithm::Sha256 && manifest.subject.is_none() {
+            return Ok(PutManifest { digest, subject: None });
         }
-        let tagged_as = Digest::of(&new.bytes);
-        let mut subject = None;
-        for reference in &references {
-            let guarded = match (new.condition, reference) {
-                (Condition::AbsentOrSame, Reference::Tag(tag)) => Some(tag),
-                _ => None,
-            };
-            if let Some(tag) = guarded {
-                match self.read_manifest_head(repository, reference).await {
-                    Ok(head) if head.digest == tagged_as || head.digest == digest => continue,
-                    Ok(head) => {
-                        return Err(RegistryError::TagExists { tag: tag.clone(), existing: head.digest });
-                    }
-                    Err(error) if error.is_not_found() => {}
-                    // Where a repository that is not there yet may not be read, the push itself will tell.
-                    Err(RegistryError::Denied { .. }) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            subject = self.put(repository, reference, &new.media_type, &new.bytes).await?.or(subject);
-            if let Some(tag) = guarded {
-                let head = self.read_manifest_head(repository, reference).await?;
-                if head.digest != tagged_as && head.digest != digest {
-                    return Err(RegistryError::TagExists { tag: tag.clone(), existing: head.digest });
+        let subject = self.put_tagged(repository, new, &digest, &tags).await?;
+        if new.condition == Condition::AbsentOrSame {
+            for tag in &tags {
+                if let Some(existing) = self.other_digest(repository, tag, &new.bytes).await? {
+                    return Err(RegistryError::TagExists { tag: tag.clone(), existing });
                 }
             }
         }
-        self.keep_referrer(repository, &new.media_type, &new.bytes, &digest, subject.as_ref()).await?;
+        self.keep_referrer(repository, new, &manifest, &digest, subject.as_ref()).await?;
         Ok(PutManifest { digest, subject })
     }
 
-    /// One PUT; answers the subject that the registry says to keep.
+    /// The tags of a push that are not there; an error where one is and points at something else.
+    async fn absent_tags(&self, repository: &Repository, new: &NewManifest) -> Result<Vec<Tag>> {
+        let mut absent = Vec::new();
+        for tag in &new.tags {
+            match self.other_digest(repository, tag, &new.bytes).await {
+                Ok(None) => {}
+                Ok(Some(existing)) => return Err(RegistryError::TagExists { tag: tag.clone(), existing }),
+                // Where a repository that is not there yet may not be read, the push itself will tell.
+                Err(error) if error.is_not_found() || matches!(error, RegistryError::Denied { .. }) => {
+                    absent.push(tag.clone());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(absent)
+    }
+
+    /// Stores a manifest with its tags in as few requests as the registry can take; answers the subject that it says to keep.
+    async fn put_tagged(
+        &self,
+        repository: &Repository,
+        new: &NewManifest,
+        digest: &Digest,
+        tags: &[Tag],
+    ) -> Result<Option<Digest>> {
+        let (mut subject, mut named) = (None, Vec::new());
+        // One tag is pushed by itself, as everybody does. With more of them, none may move where one may not; and a tag in the
+        // path stores by sha256, whatever the manifest is known by. Registries that know of `tag` say which they have set.
+        if tags.len() != 1 || digest.algorithm() != Algorithm::Sha256 {
+            let by_digest = Reference::Digest(digest.clone());
+            let headers = self.put(repository, &by_digest, tags, &new.media_type, &new.bytes).await?;
+            subject = parsed(&headers, &OCI_SUBJECT);
+            named.extend(headers.get_all(OCI_TAG).iter().cloned());
+        }
+        for tag in tags.iter().filter(|tag| !named.iter().any(|named| named == tag.as_str())) {
+            let by_tag = Reference::Tag(tag.clone());
+            let headers = self.put(repository, &by_tag, &[], &new.media_type, &new.bytes).await?;
+            subject = parsed(&headers, &OCI_SUBJECT).or(subject);
+        }
+        Ok(subject)
+    }
+
+    /// One PUT, with more tags for what is pushed by digest; answers the headers.
     pub(super) async fn put(
         &self,
         repository: &Repository,
         reference: &Reference,
+        tags: &[Tag],
         media_type: &str,
         bytes: &Bytes,
-    ) -> Result<Option<Digest>> {
+    ) -> Result<HeaderMap> {
         let media_type = HeaderValue::from_str(media_type)
             .map_err(|_| ManifestError::UnknownType(media_type.chars().take(200).collect()))?;
         let scopes = Scopes::push(repository);
-        let path = format!("v2/{repository}/manifests/{reference}");
+        let query: Vec<_> = tags.iter().map(|tag| format!("tag={tag}")).collect();
+        let path = match query.join("&") {
+            query if query.is_empty() => format!("v2/{repository}/manifests/{reference}"),
+            query => format!("v2/{repository}/manifests/{reference}?{query}"),
+        };
         let call = Call::new(Method::PUT, path, scopes.clone()).body(media_type, bytes.clone());
         let response = self.client.write(call).await?;
         if response.status().is_success() {
-            return Ok(parsed(response.headers(), &OCI_SUBJECT));
+            return Ok(response.headers().clone());
         }
         let status = response.status();
         let purpose = Purpose { operation: "pushing manifests", subject: Subject::Repository(repository) };
         let error = self.client.failure(response, &scopes, purpose).await;
         // Registries with immutable tags have no common word for it.
         let may_be_immutable = matches!(status.as_u16(), 400 | 409 | 412 | 422);
-        if let (true, Reference::Tag(tag), RegistryError::Protocol { .. }) =
-            (may_be_immutable, reference, &error)
-            && let Some(existing) = self.other_digest(repository, tag, bytes).await
-        {
-            return Err(RegistryError::TagExists { tag: tag.clone(), existing });
+        if may_be_immutable && matches!(error, RegistryError::Protocol { .. }) {
+            let tags = match reference {
+                Reference::Tag(tag) => std::slice::from_ref(tag),
+                Reference::Digest(_) => tags,
+            };
+            for tag in tags {
+                if let Ok(Some(existing)) = self.other_digest(repository, tag, bytes).await {
+                    return Err(RegistryError::TagExists { tag: tag.clone(), existing });
+                }
+            }
         }
         Err(error)
     }
 
     /// What a tag points at, where that is something else than `bytes`.
-    async fn other_digest(&self, repository: &Repository, tag: &Tag, bytes: &[u8]) -> Option<Digest> {
-        let head = self.read_manifest_head(repository, &Reference::Tag(tag.clone())).await.ok()?;
-        (verify(&head.digest, bytes).is_err()).then_some(head.digest)
+    async fn other_digest(&self, repository: &Repository, tag: &Tag, bytes: &[u8]) -> Result<Option<Digest>> {
+        let head = self.read_manifest_head(repository, &Reference::Tag(tag.clone())).await?;
+        Ok(verify(&head.digest, bytes).is_err().then_some(head.digest))
     }
 
     pub(super) async fn remove_manifest(&self, repository: &Repository, reference: &Reference) -> Result<()> {
@@ -240,9 +281,4 @@ fn checked_type(media_type: String) -> Result<String> {
 
 fn parsed<T: std::str::FromStr>(headers: &HeaderMap, name: &HeaderName) -> Option<T> {
     headers.get(name)?.to_str().ok()?.trim().parse().ok()
-}
-
-/// The manifest in `bytes`, where it can be read.
-pub(super) fn parse(media_type: &str, bytes: &[u8]) -> Option<Manifest> {
-    Manifest::parse(media_type, bytes).ok()
 }

@@ -13,14 +13,14 @@ use url::form_urlencoded;
 use super::RemoteRegistry;
 use super::authorization::Scopes;
 use super::client::{Call, Purpose, Subject};
-use super::manifests;
 use super::paging;
 use crate::oci::{Descriptor, Digest, IMAGE_INDEX, MAX_MANIFEST_SIZE, Manifest, Reference, Repository, Tag};
-use crate::registry::{Page, PageRequest, RegistryError, Result};
+use crate::registry::{NewManifest, Page, PageRequest, RegistryError, Result};
 
 /// How often the index under the tag is written when somebody else writes it at the same time.
 const FALLBACK_TRIES: usize = 4;
-/// A query in [`Page::next`] begins with this, as in lists of tags.
+/// A query in [`Page::next`] begins with this, as in lists of tags. Before it may stand the digest after which a page that was
+/// cut goes on.
 const QUERY_MARK: char = '?';
 
 impl RemoteRegistry {
@@ -31,8 +31,13 @@ impl RemoteRegistry {
         artifact_type: Option<&str>,
         page: &PageRequest,
     ) -> Result<Page<Descriptor>> {
-        let query = page.after.as_deref().and_then(|after| after.strip_prefix(QUERY_MARK));
-        let found = match self.ask_referrers(repository, digest, artifact_type, query).await? {
+        if page.count == Some(0) {
+            return Ok(Page { items: Vec::new(), next: None });
+        }
+        let after = page.after.as_deref().unwrap_or_default();
+        let (after, query) =
+            after.split_once(QUERY_MARK).map_or((after, None), |(after, query)| (after, Some(query)));
+        let mut found = match self.ask_referrers(repository, digest, artifact_type, query).await? {
             Some(found) => found,
             None => Page { items: self.read_fallback(repository, digest).await?, next: None },
         };
@@ -40,7 +45,15 @@ impl RemoteRegistry {
         let fits = |descriptor: &Descriptor| {
             artifact_type.is_none_or(|wanted| descriptor.artifact_type.as_deref() == Some(wanted))
         };
-        Ok(Page { items: found.items.into_iter().filter(fits).collect(), next: found.next })
+        found.items.retain(|descriptor| fits(descriptor) && descriptor.digest.as_str() > after);
+        found.items.sort_by(|one, other| one.digest.cmp(&other.digest));
+        if let Some(count) = page.count.filter(|count| found.items.len() > *count) {
+            // How many are wanted cannot be said to a registry. What is left over is asked for once more.
+            found.items.truncate(count);
+            let query = query.map(|query| format!("{QUERY_MARK}{query}")).unwrap_or_default();
+            found.next = found.items.last().map(|last| format!("{}{query}", last.digest));
+        }
+        Ok(found)
     }
 
     /// A page of the registry's own list; `None` where it has none.
@@ -99,19 +112,18 @@ impl RemoteRegistry {
     pub(super) async fn keep_referrer(
         &self,
         repository: &Repository,
-        media_type: &str,
-        bytes: &[u8],
+        new: &NewManifest,
+        manifest: &Manifest,
         digest: &Digest,
         kept: Option<&Digest>,
     ) -> Result<()> {
-        let Some(manifest) = manifests::parse(media_type, bytes) else { return Ok(()) };
         let Some(subject) = &manifest.subject else { return Ok(()) };
         if kept == Some(&subject.digest)
             && self.ask_referrers(repository, &subject.digest, None, None).await?.is_some()
         {
             return Ok(());
         }
-        let mut descriptor = Descriptor::new(media_type, digest.clone(), bytes.len() as u64);
+        let mut descriptor = Descriptor::new(&new.media_type, digest.clone(), new.bytes.len() as u64);
         descriptor.artifact_type = manifest.referrer_type().map(str::to_owned);
         descriptor.annotations = manifest.annotations.clone();
         for _ in 0..FALLBACK_TRIES {
@@ -150,7 +162,7 @@ impl RemoteRegistry {
         let entry = serde_json::to_value(added).map_err(|_| unreadable())?;
         index.get_mut("manifests").and_then(Value::as_array_mut).ok_or_else(unreadable)?.push(entry);
         // Not as a push of a manifest: a subject in a stranger's index would lead on to the next index, without end.
-        self.put(repository, &Reference::Tag(tag), IMAGE_INDEX, &Bytes::from(index.to_string())).await?;
+        self.put(repository, &Reference::Tag(tag), &[], IMAGE_INDEX, &Bytes::from(index.to_string())).await?;
         Ok(is_there(&self.read_fallback(repository, subject).await?))
     }
 }

@@ -15,7 +15,7 @@ use futures_util::StreamExt;
 
 use super::scripted::{Request, Scripted, broken, endless, reply, status};
 use super::*;
-use crate::oci::{ByteRange, IMAGE_INDEX, IMAGE_MANIFEST, Span};
+use crate::oci::{ByteRange, Hasher, IMAGE_INDEX, IMAGE_MANIFEST, Span};
 use crate::registry::credentials::Credential;
 use crate::registry::{BytesSource, Condition, read_bounded};
 
@@ -453,6 +453,26 @@ async fn manifests_are_known_by_their_bytes() {
     assert!(matches!(other, Err(RegistryError::DigestMismatch { .. })));
 }
 
+/// The digest of a text in the algorithm that is not the usual one.
+fn by_sha512(text: &str) -> Digest {
+    let mut hasher = Hasher::new(Algorithm::Sha512);
+    hasher.update(text.as_bytes());
+    hasher.finish()
+}
+
+#[tokio::test]
+async fn a_manifest_that_its_tag_knows_by_sha512_is_known_by_that() {
+    let (sha512, lie) = (by_sha512(MANIFEST), by_sha512("lie"));
+    for (header, known_by) in [(&sha512, &sha512), (&lie, &Digest::of(MANIFEST.as_bytes()))] {
+        let header = header.to_string();
+        let server = Scripted::start(move |_, _| {
+            reply(200, &[("content-type", IMAGE_MANIFEST), ("docker-content-digest", &header)], MANIFEST)
+        })
+        .await;
+        assert_eq!(remote(&server).manifest(&repository(), &tag("v1")).await.unwrap().digest, *known_by);
+    }
+}
+
 #[tokio::test]
 async fn a_head_without_a_digest_is_read() {
     let server = Scripted::start(|_, _| manifest(MANIFEST)).await;
@@ -856,7 +876,8 @@ async fn a_manifest_is_put_without_a_location_in_the_answer() {
     assert_eq!(put, PutManifest { digest: digest.clone(), subject: None });
     remote.put_manifest(&repository(), &new_manifest(&["a", "b"], Condition::None)).await.unwrap();
     let path = "PUT /v2/acme/vpc/manifests/";
-    assert_eq!(server.lines(), [format!("{path}{digest}"), format!("{path}a"), format!("{path}b")]);
+    let [by_digest, a, b] = [digest.to_string(), "a".into(), "b".into()].map(|name| format!("{path}{name}"));
+    assert_eq!(server.lines(), [by_digest.clone(), format!("{by_digest}?tag=a&tag=b"), a, b]);
     let request = server.requests().pop().unwrap();
     assert_eq!(
         (request.body.as_ref(), request.header("content-type").as_str()),
@@ -866,6 +887,60 @@ async fn a_manifest_is_put_without_a_location_in_the_answer() {
     let named = NewManifest { digest: Some(Digest::of(b"other")), ..new_manifest(&["c"], Condition::None) };
     let error = remote.put_manifest(&repository(), &named).await.unwrap_err();
     assert!(matches!(error, RegistryError::DigestMismatch { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn tags_are_set_together_where_the_registry_can_do_that() {
+    let server = Scripted::start(|request, _| {
+        let set = |tags: &[&str]| {
+            let headers: Vec<_> = tags.iter().map(|tag| ("oci-tag", *tag)).collect();
+            reply(201, &headers, "")
+        };
+        match request.path.split_once('?') {
+            Some((_, "tag=a&tag=b")) => set(&["a", "b"]),
+            Some((_, "tag=a")) => set(&["a"]),
+            _ => status(200),
+        }
+    })
+    .await;
+    let remote = remote(&server);
+    remote.put_manifest(&repository(), &new_manifest(&["a", "b"], Condition::None)).await.unwrap();
+    // A tag in the path would store it by sha256.
+    let sha512 = by_sha512(MANIFEST);
+    let named = NewManifest { digest: Some(sha512.clone()), ..new_manifest(&["a"], Condition::None) };
+    assert_eq!(remote.put_manifest(&repository(), &named).await.unwrap().digest, sha512);
+    let path = "PUT /v2/acme/vpc/manifests/";
+    let digest = Digest::of(MANIFEST.as_bytes());
+    assert_eq!(server.lines(), [format!("{path}{digest}?tag=a&tag=b"), format!("{path}{sha512}?tag=a")]);
+}
+
+#[tokio::test]
+async fn a_tag_that_may_not_move_holds_back_the_others() {
+    let server = Scripted::start(|request, _| match request.path.as_str() {
+        "/v2/" => status(200),
+        "/v2/acme/vpc/manifests/taken" => manifest("{}"),
+        _ => status(404),
+    })
+    .await;
+    let new = new_manifest(&["free", "taken"], Condition::AbsentOrSame);
+    let error = remote(&server).put_manifest(&repository(), &new).await.unwrap_err();
+    assert!(matches!(error, RegistryError::TagExists { tag, .. } if tag.as_str() == "taken"));
+    assert!(server.lines().iter().all(|line| !line.starts_with("PUT")));
+}
+
+#[tokio::test]
+async fn what_is_no_manifest_is_not_sent() {
+    let server = Scripted::start(|_, _| status(201)).await;
+    for (media_type, bytes) in [(IMAGE_MANIFEST, "{"), (IMAGE_INDEX, MANIFEST), ("text/plain", MANIFEST)] {
+        let new = NewManifest {
+            media_type: media_type.into(),
+            bytes: bytes.into(),
+            ..new_manifest(&["v1"], Condition::None)
+        };
+        let error = remote(&server).put_manifest(&repository(), &new).await.unwrap_err();
+        assert!(matches!(error, RegistryError::ManifestInvalid(_)), "{error}");
+    }
+    assert!(server.requests().is_empty());
 }
 
 #[tokio::test]
@@ -970,7 +1045,7 @@ async fn referrers_are_kept_under_a_tag_where_the_registry_keeps_none() {
     }
     let all = remote.referrers(&repository(), &subject, None, &page).await.unwrap().items;
     assert_eq!(all.len(), 2, "each once");
-    assert_eq!((&all[0].digest, all[0].annotations["k"].as_str()), (&one.digest, "v"));
+    assert!(all.iter().all(|found| found.annotations["k"] == "v"));
     let some = remote.referrers(&repository(), &subject, Some("a/one"), &page).await.unwrap().items;
     assert_eq!(some.iter().map(|found| &found.digest).collect::<Vec<_>>(), [&one.digest]);
     let fallback = format!("PUT /v2/acme/vpc/manifests/sha256-{}", subject.hex());
@@ -989,6 +1064,39 @@ async fn a_registry_that_keeps_referrers_is_left_to_it() {
     let put = remote(&server).put_manifest(&repository(), &referrer(&subject, "a/b")).await.unwrap();
     assert_eq!(put.subject, Some(subject));
     assert_eq!(server.lines().iter().filter(|line| line.starts_with("PUT")).count(), 1);
+}
+
+#[tokio::test]
+async fn referrers_come_in_pages_as_small_as_they_are_wanted() {
+    let server = Scripted::start(|request, _| {
+        let list = |texts: [&str; 3]| {
+            let entries = texts.map(|text| Descriptor::of(IMAGE_MANIFEST, text.as_bytes()));
+            serde_json::json!({"schemaVersion": 2, "manifests": entries}).to_string()
+        };
+        let (kind, link) = (("content-type", IMAGE_INDEX), ("link", r#"<?page=2>; rel="next""#));
+        match request.path.split_once('?') {
+            None => reply(200, &[kind, link], list(["a", "b", "c"])),
+            Some(_) => reply(200, &[kind], list(["d", "e", "f"])),
+        }
+    })
+    .await;
+    let remote = remote(&server);
+    let mut all = ["a", "b", "c", "d", "e", "f"].map(|text| Digest::of(text.as_bytes()));
+    all.sort();
+    for count in 1..5 {
+        let (mut seen, mut request) = (Vec::new(), PageRequest { count: Some(count), after: None });
+        loop {
+            let page = remote.referrers(&repository(), &Digest::of(b"x"), None, &request).await.unwrap();
+            assert!(page.items.len() <= count);
+            seen.extend(page.items.into_iter().map(|found| found.digest));
+            request.after = page.next;
+            if request.after.is_none() {
+                break;
+            }
+        }
+        seen.sort();
+        assert_eq!(seen, all, "by {count}");
+    }
 }
 
 #[tokio::test]
