@@ -220,12 +220,14 @@ fn names_of_other_hosts_are_not_mixed_up() {
     }
 }
 
+/// More than fit on the stack where a call is a call.
+const LENGTH: usize = 310;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_chain_of_foreign_modules_is_followed_without_a_crash() {
     let (ocimod, registry) = store();
     let opened = opened(&ocimod).await;
     // Modules as `oras` pushes them, each of which calls the next.
-    const LENGTH: usize = 310;
     for number in 0..LENGTH {
         let main = if number + 1 < LENGTH {
             call(&format!("modules.internal/acme/m{}/null", number + 1))
