@@ -12,7 +12,8 @@ use super::failure::{ErrorKind, ExitStatus, Failure};
 use super::module_options::ModuleOptions;
 use super::printer::Answer;
 use super::registry_options::RegistryChoice;
-use crate::operations::check::{self, CheckRequest, Finding};
+use crate::operations::Finding;
+use crate::operations::check::{self, CheckRequest};
 
 /// Find everything that `push` would refuse
 ///

@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
@@ -199,12 +200,17 @@ impl Progress for Reporter {
                 ProgressBar::new(bytes),
                 "{msg} [{wide_bar}] {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}",
             ),
-            None => (ProgressBar::new_spinner(), "{spinner} {msg} {binary_bytes} {binary_bytes_per_sec}"),
+            None => (ProgressBar::new_spinner(), "{spinner} {msg} {elapsed}"),
         };
         // An unknown placeholder would be ours to mend; the default bar does until then.
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = bar.with_style(style.progress_chars("=> ")).with_message(visible(what));
-        if let Some(earlier) = lock(&self.current).replace(self.printer.bars.add(bar)) {
+        let bar = self.printer.bars.add(bar);
+        if bytes.is_none() {
+            // Nothing else moves it.
+            bar.enable_steady_tick(Duration::from_millis(120));
+        }
+        if let Some(earlier) = lock(&self.current).replace(bar) {
             earlier.finish_and_clear();
         }
     }

@@ -8,7 +8,7 @@ use crate::module::{Constraint, Version};
 use crate::oci::Digest;
 use crate::registry::RegistryError;
 
-use super::check::Finding;
+use super::finding::Finding;
 use super::routes::{RegistrySettingError, RepositoryTemplateError, RouteError};
 
 /// The outcome of an operation.

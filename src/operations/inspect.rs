@@ -6,9 +6,9 @@ use crate::archive::{ModuleKind, Tree};
 use crate::artifact::DependencyLayer;
 use crate::module::{ModuleFile, TofuModule};
 
-use super::check::Finding;
 use super::download;
 use super::error::{OperationError, Result};
+use super::finding::Finding;
 use super::prepare;
 use super::published::StoredModule;
 

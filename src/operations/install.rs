@@ -14,8 +14,8 @@ use crate::module::{Host, Version};
 use crate::oci::ByteRange;
 use crate::registry::{Blob, BlobRequest, RegistryError};
 
-use super::check::Finding;
 use super::error::{OperationError, Result};
+use super::finding::Finding;
 use super::published::{self, Published, StoredModule};
 use super::routes::{ModuleName, Place, Routes};
 

@@ -4,6 +4,7 @@ pub mod check;
 pub mod connect;
 pub mod download;
 pub mod error;
+mod finding;
 pub mod git;
 pub mod inspect;
 pub mod install;
@@ -19,6 +20,7 @@ pub mod resolve;
 pub mod routes;
 
 pub use error::OperationError;
+pub use finding::Finding;
 pub use progress::{NoProgress, Progress};
 
 /// Runs work that reads and writes files, or that computes for long, where it does not hold up other tasks.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
-use crate::archive::check::MAX_LICENSE_SIZE;
+use crate::archive::check::{MAX_LICENSE_SIZE, MAX_MODULE_FILE_SIZE};
 use crate::archive::{ModuleKind, Tree};
 use crate::artifact::DependencyLayer;
 use crate::module::{
@@ -13,10 +13,9 @@ use crate::module::{
     TofuAddress, TofuModule, Version, VersionQuery, is_tofu_file,
 };
 
-use super::check::Finding;
 use super::error::{OperationError, Result};
+use super::finding::Finding;
 use super::git::{self, GitState};
-use super::published::MAX_MODULE_FILE;
 use super::routes::ModuleName;
 
 /// Where the module file is, in a folder and in a zip.
@@ -98,7 +97,7 @@ fn read_blocking(source: &Path, is_folder: bool, tracked: Option<Tracked>) -> Re
         ModuleKind::OpenTofu => Some(read_tofu(&tree)?),
         ModuleKind::Cue => None,
     };
-    let module_file = match tree.read(MODULE_FILE, MAX_MODULE_FILE) {
+    let module_file = match tree.read(MODULE_FILE, MAX_MODULE_FILE_SIZE) {
         Ok(Some(bytes)) => match ModuleFile::parse(&bytes, true) {
             Ok(file) => Some(file),
             Err(error) => {
@@ -509,7 +508,7 @@ impl Prepared {
         dependencies: &[DependencyLayer],
     ) -> Result<Bytes> {
         if !self.is_module_file_ours() {
-            let bytes = self.tree.read(MODULE_FILE, MAX_MODULE_FILE);
+            let bytes = self.tree.read(MODULE_FILE, MAX_MODULE_FILE_SIZE);
             return Ok(Bytes::from(bytes.map_err(OperationError::packing)?.unwrap_or_default()));
         }
         let empty = TofuModule::default();

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
+use crate::archive::check::MAX_MODULE_FILE_SIZE;
 use crate::archive::{Listing, ModuleKind};
 use crate::artifact::{self, DependencyLayer, ModuleArtifact, TaggedVersion};
 use crate::module::{Address, AddressAt, Constraint, CuePath, Host, ModuleFile, Version, VersionQuery};
@@ -19,9 +20,6 @@ use super::routes::{ModuleName, Place, Routes};
 
 /// A repository with more tags is broken off: somebody's registry goes on without end.
 pub const MAX_TAGS: usize = 200_000;
-/// The largest module file that is read: `cue`'s own limit.
-pub const MAX_MODULE_FILE: u64 = 16 * 1024 * 1024;
-
 /// Manifests that are read at once.
 const CONCURRENCY: usize = 8;
 /// How many versions are asked for the path of their module, from the newest on: a repository that was taken over from the
@@ -350,7 +348,8 @@ impl StoredModule {
             return Ok(Some(data.clone()));
         }
         let registry = self.place.registry();
-        let bytes = registry.small_blob(&self.place.repository, &layer.content.digest, MAX_MODULE_FILE).await;
+        let bytes =
+            registry.small_blob(&self.place.repository, &layer.content.digest, MAX_MODULE_FILE_SIZE).await;
         bytes.map(Some).map_err(OperationError::registry(self.name()))
     }
 

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use crate::archive::{self, UnpackError};
 use crate::oci::Digest;
 
-use super::check::Finding;
 use super::download;
 use super::error::{OperationError, Result};
+use super::finding::Finding;
 use super::published::StoredModule;
 
 /// What came of a pull.

@@ -22,9 +22,9 @@ use crate::registry::{
 };
 
 use super::Progress;
-use super::check::Finding;
 use super::download;
 use super::error::{OperationError, Result};
+use super::finding::Finding;
 use super::prepare::{self, MODULE_FILE, Named, Naming, Prepared};
 use super::published::{self, DependencyForm, Published, StoredModule};
 use super::resolve::{self, Dependency, OwnHosts, Resolution};
@@ -314,7 +314,10 @@ impl Push<'_> {
     }
 
     async fn assemble(&self, version: &Version, layers: &[DependencyLayer]) -> Result<Assembled> {
-        assemble(&self.prepared, &self.named, version, layers, self.request.created).await
+        self.progress.started("packing", None);
+        let assembled = assemble(&self.prepared, &self.named, version, layers, self.request.created).await;
+        self.progress.finished();
+        assembled
     }
 
     /// Sends the blobs that the repository lacks; answers how many bytes were sent.

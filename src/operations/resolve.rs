@@ -13,8 +13,8 @@ use crate::module::{
     Version,
 };
 
-use super::check::Finding;
 use super::error::{OperationError, Result};
+use super::finding::Finding;
 use super::published::{self, Published, StoredModule};
 use super::routes::{ModuleName, Place, Routes};
 
