@@ -101,6 +101,7 @@ impl List {
         let mut published =
             published::find(&routes, &module).await.map_err(|error| choice.explain(error.into()))?;
         published.keep(address.version.as_ref());
+        published.leave_modules().await?;
         let versions = list::versions(&published, self.digests || published.place.target.is_local).await?;
         context.printer.answer(&VersionsAnswer {
             module: module.to_string(),
