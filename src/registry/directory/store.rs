@@ -805,7 +805,8 @@ pub(super) fn check_digest(bytes: &[u8], expected: &Digest) -> Result<()> {
 }
 
 pub(super) fn read_whole(file: &mut File, limit: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
+    let length = file.metadata()?.len().min(limit);
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default().saturating_add(1));
     file.take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
         return Err(io::Error::new(ErrorKind::FileTooLarge, format!("over the limit of {limit} bytes")));
