@@ -5,4 +5,6 @@ mod module;
 mod tag;
 
 pub use module::{ArtifactError, Content, DependencyLayer, ModuleArtifact, ModuleFileLayer};
-pub use tag::{TagError, TaggedVersion, bundle_tag, cue_tag, is_immutable, module_tag, version_of, versions};
+pub use tag::{
+    TagError, TaggedVersion, bundle_tag, cue_tag, immutable_twins, module_tag, version_of, versions,
+};

@@ -54,10 +54,20 @@ pub fn version_of(tag: &Tag) -> Option<Version> {
     Version::parse(&tag.as_str().replacen('_', "+", 1)).ok()
 }
 
-/// Whether a tag is that of a version or of its bundle, and so must not be moved once it is there.
-pub fn is_immutable(tag: &Tag) -> bool {
-    let bare = tag.as_str().strip_prefix(BUNDLE).unwrap_or(tag.as_str());
-    bare.parse().is_ok_and(|tag| version_of(&tag).is_some())
+/// Whether a tag is that of a version or of its bundle, and so must not be moved once it is there: the other spelling of the same
+/// then, which must not be another thing either. `None` for every other tag.
+pub fn immutable_twins(tag: &Tag) -> Option<Vec<Tag>> {
+    let (prefix, bare) = match tag.as_str().strip_prefix(BUNDLE) {
+        Some(bare) => (BUNDLE, bare),
+        None => ("", tag.as_str()),
+    };
+    version_of(&bare.parse().ok()?)?;
+    let twin = match bare.strip_prefix('v') {
+        Some(rest) => format!("{prefix}{rest}"),
+        None => format!("{prefix}v{bare}"),
+    };
+    // A tag of the full length has no longer spelling.
+    Some(twin.parse().into_iter().collect())
 }
 
 /// Where a version of a repository is found.
@@ -180,17 +190,18 @@ mod tests {
 
     #[test]
     fn only_versions_and_their_bundles_are_immutable() {
-        for (tag, immutable) in [
-            ("v1.2.0", true),
-            ("1.2.0", true),
-            ("bundle.v1.2.0", true),
-            ("v1.2.0_b", true),
-            ("latest", false),
-            ("v1", false),
-            ("yanked.v1.2.0", false),
-            ("sha256-ab", false),
+        for (tag, twin) in [
+            ("v1.2.0", Some("1.2.0")),
+            ("1.2.0", Some("v1.2.0")),
+            ("bundle.v1.2.0", Some("bundle.1.2.0")),
+            ("v1.2.0_b", Some("1.2.0_b")),
+            ("latest", None),
+            ("v1", None),
+            ("yanked.v1.2.0", None),
+            ("sha256-ab", None),
         ] {
-            assert_eq!(is_immutable(&tag.parse().unwrap()), immutable, "{tag}");
+            let twins = immutable_twins(&tag.parse().unwrap());
+            assert_eq!(twins, twin.map(|twin| vec![twin.parse().unwrap()]), "{tag}");
         }
     }
 }

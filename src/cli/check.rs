@@ -12,9 +12,7 @@ use super::failure::{ErrorKind, ExitStatus, Failure};
 use super::module_options::ModuleOptions;
 use super::printer::Answer;
 use super::registry_options::RegistryChoice;
-use crate::module::Host;
 use crate::operations::check::{self, CheckRequest, Finding};
-use crate::operations::resolve::OwnHosts;
 
 /// Find everything that `push` would refuse
 ///
@@ -45,19 +43,18 @@ impl Answer for CheckAnswer {
 
 impl Check {
     pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
-        let naming = self.module.naming(None)?;
-        let own = OwnHosts {
-            host: naming.host.unwrap_or_else(Host::internal),
-            aliases: self.module.host_aliases()?,
+        let request = CheckRequest {
+            source: context.environment.absolute(&self.source),
+            naming: self.module.naming(None)?,
+            host_aliases: self.module.host_aliases()?,
+            strict: self.module.strict,
         };
-        let source = context.environment.absolute(&self.source);
-        let request = CheckRequest { source: &source, own: &own, strict: self.module.strict };
         // Nobody's own folder is looked at for dependencies: that they are not there would say nothing.
         let routes = match context.registry.choose(context) {
             Ok(choice @ RegistryChoice::Named { .. }) => Some(context.routes(&choice).await?),
             _ => None,
         };
-        let findings = check::check(request, routes.as_ref()).await?;
+        let findings = check::check(&request, routes.as_ref()).await?;
         if findings.is_empty() {
             context.printer.answer(&CheckAnswer { findings, error: None })?;
             context.printer.note("nothing that a push would refuse");

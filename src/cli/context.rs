@@ -10,7 +10,7 @@ use crate::module::Address;
 use crate::operations::connect::Connection;
 use crate::operations::published::{self, StoredModule};
 use crate::operations::routes::{RegistrySetting, RepositoryTemplate, Routes};
-use crate::registry::{CredentialFiles, CredentialSource};
+use crate::registry::credentials::{CredentialEnvironment, CredentialSource};
 
 /// What a verb works with, beside its own options.
 pub struct Context {
@@ -38,16 +38,17 @@ impl Context {
             RegistryChoice::UserFolder(_) => self.environment.working_folder.clone(),
         };
         Ok(Connection {
-            credentials: CredentialSource::files(CredentialFiles {
+            credentials: CredentialSource::from_environment(CredentialEnvironment {
+                home: self.environment.home.clone(),
+                runtime_folder: self.environment.variable("XDG_RUNTIME_DIR").map(Into::into),
+                config_folder: self.environment.variable("XDG_CONFIG_HOME").map(Into::into),
                 docker_config: self.environment.variable("DOCKER_CONFIG").map(Into::into),
                 registry_auth_file: self.environment.variable("REGISTRY_AUTH_FILE").map(Into::into),
                 docker_auth_config: self
                     .environment
                     .variable("DOCKER_AUTH_CONFIG")
                     .map(|text| text.to_string_lossy().into_owned()),
-                runtime_folder: self.environment.variable("XDG_RUNTIME_DIR").map(Into::into),
-                config_folder: self.environment.variable("XDG_CONFIG_HOME").map(Into::into),
-                home: self.environment.home.clone(),
+                search_path: self.environment.variable("PATH").map(Into::into),
             }),
             plain_http: self.registry.plain_http,
             ca_file: self.registry.ca_file.as_ref().map(|file| path("ca-file", file)),

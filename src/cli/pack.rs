@@ -59,6 +59,7 @@ impl Pack {
         let request = PackRequest {
             naming: self.module.naming(self.address.as_deref())?,
             host_aliases: self.module.host_aliases()?,
+            strict: self.module.strict,
             output: context.environment.absolute(&output),
             source,
         };

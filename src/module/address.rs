@@ -263,6 +263,10 @@ mod tests {
             parse("provider:registry.opentofu.org/hashicorp/time").address,
             Address::Provider(_)
         ));
+        // OpenTofu takes this host for a repository of files; to CUE it is a host as any other.
+        for text in ["github.com/acme/vpc", "github.com/acme/vpc/aws"] {
+            assert!(matches!(parse(text).address, Address::Cue(_)), "{text}");
+        }
         let digest = Digest::of(b"");
         for text in [
             "oci://127.0.0.1:5000/acme/vpc/aws:v1.0.0".to_owned(),
@@ -318,7 +322,7 @@ mod tests {
             "provider:a:1/b/c",
             "provider:x",
             "cue:vpc",
-            "github.com/acme/vpc",
+            "github.com/Acme/vpc/aws",
             "acme/vpc/aws@^1",
         ] {
             assert!(text.parse::<AddressAt>().is_err(), "{text:?}");

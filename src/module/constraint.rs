@@ -85,10 +85,12 @@ impl Constraint {
         }
     }
 
-    /// Whether a version may be chosen.
+    /// Whether a version may be chosen. OpenTofu finds no pre-release where a blank stands behind the `=`, which is an accident of
+    /// its parser; here `= 1.3.0-rc.1` means what it says.
     pub fn matches(&self, version: &Version) -> bool {
         if version.is_prerelease() {
-            return self.exact().is_some_and(|exact| exact.same_precedence(version));
+            return matches!(&self.terms[..], [Term { operator: Operator::Equal, version: only, .. }]
+                if only.same_precedence(version));
         }
         self.terms.iter().all(|term| term.matches(version))
     }
@@ -234,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_pre_release_is_chosen_only_by_its_exact_version() {
-        for constraint in ["1.3.0-rc.1", "= 1.3.0-rc.1", "=v1.3.0-rc.1"] {
+        for constraint in ["1.3.0-rc.1", "= 1.3.0-rc.1", "=v1.3.0-rc.1", "1.3-rc.1"] {
             assert!(matches(constraint, "1.3.0-rc.1"), "{constraint}");
             assert!(!matches(constraint, "1.3.0"), "{constraint}");
         }

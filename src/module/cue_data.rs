@@ -286,8 +286,8 @@ impl<'a> Parser<'a> {
                 if name.starts_with("_#") || name.contains('#') {
                     return Err(self.error("definitions (`#name`) are no data"));
                 }
-                if name.starts_with("__") {
-                    return Err(self.error("names that begin with `__` are reserved"));
+                if name == "_" || name.starts_with("__") {
+                    return Err(self.error("`_` and names that begin with `__` are reserved"));
                 }
                 if name.starts_with('_') { Label::Absent } else { Label::Regular(name.to_owned()) }
             }
@@ -569,6 +569,9 @@ impl<'a> Parser<'a> {
         }
         match self.next() {
             Some('\0') => return Err(self.error("a NUL character is no text")),
+            Some('\u{feff}') => {
+                return Err(self.error("a byte order mark stands at the beginning alone; write `\\ufeff`"));
+            }
             Some(letter) => content.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes()),
             None => return Err(self.error("the file ends within a string")),
         }
@@ -858,7 +861,7 @@ impl<'a> Line<'a> {
 
     fn is_short(&self) -> bool {
         match self.value {
-            serde_json::Value::Array(values) => values.is_empty(),
+            serde_json::Value::Array(_) => false,
             serde_json::Value::Object(fields) => fields.is_empty(),
             _ => true,
         }
@@ -1028,6 +1031,8 @@ mod tests {
             ("#a: 1", "1:1: definitions"),
             ("_#a: 1", "1:4: definitions"),
             ("x: #a", "1:4: definitions"),
+            ("_: 1", "1:2: `_`"),
+            ("x: \"\u{feff}\"", "1:6: a byte order mark"),
             ("...", "1:1: `...`"),
             ("a: {...}", "1:5: `...`"),
             ("a: [...]", "1:5: expected a value"),
@@ -1051,7 +1056,7 @@ mod tests {
             ("}", "1:1: expected a field"),
             ("{a: 1} b: 2", "1:8: expected a comma"),
             ("a: {b: 1, {b: 2}}", "1:11: a field in this struct"),
-            ("__a: 1", "1:4: names"),
+            ("__a: 1", "1:4: `_` and names"),
             ("1: 2", "1:1: expected a field"),
             ("ä: 1\nä: é", "2:4: `é` is no data"),
             ("a: 1\na: 2", "2:1: `a` was given another value"),

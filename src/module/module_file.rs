@@ -515,6 +515,7 @@ custom: "example.com/tool": test: "data"
             ("deps: \"example.com/b@v1\": v: \"v2.0.0\"", 3, "another major"),
             ("deps: \"example.com/b@v1\": {v: \"v1.0.0\", default: 1}", 3, "`true` or `false`"),
             ("deps: \"example.com/b@v1\": {v: \"v1.0.0\", w: 1}", 3, "is not known"),
+            ("deps: \"example.com/b@v1\": {v: \"v1.0.0\", replaceWith: \"./b\"}", 3, "raise"),
             (
                 "deps: \"example.com/b@v1\": {v: \"v1.0.0\", default: true}\ndeps: \"example.com/b@v2\": {v: \"v2.0.0\", default: true}",
                 4,

@@ -31,10 +31,6 @@ impl TofuAddress {
         if !is_word(namespace) || !is_word(name) || !is_system(system) {
             return Err(error());
         }
-        // OpenTofu takes these for a repository of files there.
-        if host.is_none() && FORGES.contains(&namespace.to_ascii_lowercase().as_str()) {
-            return Err(PathError::ForgeHost(namespace.to_owned()));
-        }
         Ok(Self { host, namespace: namespace.to_owned(), name: name.to_owned(), system: system.to_owned() })
     }
 
@@ -48,13 +44,23 @@ impl TofuAddress {
     }
 
     /// Reads the `source` of a module block as OpenTofu does: `None` where it is something else than a registry's address. What
-    /// stands behind `//` is a folder inside of the module.
+    /// stands behind `//` is a folder inside of the module, here without `.`, `..` and empty parts. An address that takes
+    /// parameters or leads out of the module is none of a registry's.
     pub fn parse_source(text: &str) -> Option<(Self, Option<String>)> {
-        let (address, folder) = match text.split_once("//") {
-            Some((address, folder)) => (address, Some(folder.to_owned())),
-            None => (text, None),
-        };
-        Self::parse(address).ok().map(|address| (address, folder.filter(|folder| !folder.is_empty())))
+        let (address, folder) = text.split_once("//").unwrap_or((text, ""));
+        if folder.contains('?') {
+            return None;
+        }
+        let mut parts: Vec<&str> = Vec::new();
+        for part in folder.split('/') {
+            match part {
+                "" | "." => {}
+                ".." => drop(parts.pop()?),
+                part => parts.push(part),
+            }
+        }
+        let folder = (!parts.is_empty()).then(|| parts.join("/"));
+        Some((Self::parse(address).ok()?, folder))
     }
 
     /// The host, where the address names one.
@@ -194,6 +200,14 @@ mod tests {
     fn sources_are_told_apart_as_opentofu_does() {
         let (address, folder) = TofuAddress::parse_source("acme/vpc/aws//modules/subnet").unwrap();
         assert_eq!((address.name(), folder.as_deref()), ("vpc", Some("modules/subnet")));
+        for (source, expected) in [
+            ("a/b/c//", None),
+            ("a/b/c//.", None),
+            ("a/b/c//./x//y/../z/", Some("x/z")),
+            ("a.b/c/d/e//x//y", Some("x/y")),
+        ] {
+            assert_eq!(TofuAddress::parse_source(source).unwrap().1.as_deref(), expected, "{source}");
+        }
         for source in [
             "./a/b/c",
             "../a",
@@ -202,6 +216,10 @@ mod tests {
             "github.com/acme/vpc",
             "oci://a/b",
             "hashicorp/consul",
+            "acme/vpc/aws?x=y",
+            "acme/vpc/aws//modules/subnet?ref=v1",
+            "acme/vpc/aws//../other",
+            "acme/vpc/aws//x/../..",
         ] {
             assert!(TofuAddress::parse_source(source).is_none(), "{source}");
         }

@@ -1,14 +1,15 @@
 //! What is wrong with a module: everything that a push would refuse, gathered instead of stopping at the first.
 
 use std::fmt;
-use std::path::Path;
+use std::path::PathBuf;
 
 use crate::archive::CheckError;
 
 use super::error::{OperationError, Result};
-use super::prepare::{self, Prepared};
+use super::prepare::{self, Naming};
 use super::resolve::{self, OwnHosts};
 use super::routes::Routes;
+use crate::module::Host;
 
 /// Something that is wrong, and where.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -51,50 +52,60 @@ impl fmt::Display for Finding {
 
 /// What a check looks at.
 #[derive(Clone, Debug)]
-pub struct CheckRequest<'a> {
+pub struct CheckRequest {
     /// A module's folder, or a zip.
-    pub source: &'a Path,
-    /// Whose modules count as own.
-    pub own: &'a OwnHosts,
+    pub source: PathBuf,
+    /// What the caller says of its name; it may be unknown.
+    pub naming: Naming,
+    /// Hosts that the module's own host had before.
+    pub host_aliases: Vec<Host>,
     /// Whether calls that cannot be embedded count.
     pub strict: bool,
 }
 
-/// Everything that is wrong with a module; its dependencies too where registries are given.
-pub async fn check(request: CheckRequest<'_>, routes: Option<&Routes>) -> Result<Vec<Finding>> {
-    let prepared = match prepare::read(request.source).await {
+/// Everything that is wrong with a module; whether its dependencies are there too, where registries are given.
+pub async fn check(request: &CheckRequest, routes: Option<&Routes>) -> Result<Vec<Finding>> {
+    let prepared = match prepare::read(&request.source).await {
         Ok(prepared) => prepared,
         Err(OperationError::Refused(findings)) => return Ok(findings),
         Err(error) => return Err(error),
     };
     let mut findings = prepared.findings.clone();
-    let outside = match routes {
-        Some(routes) => dependencies(&prepared, &request, routes, &mut findings).await?,
-        None => Vec::new(),
+    // A name is no condition: who checks a pull request has none yet. One that contradicts the module is a finding.
+    let named = match prepared.name(&request.naming) {
+        Ok(named) => Some(named),
+        Err(OperationError::Usage { .. }) => None,
+        Err(OperationError::Refused(refused)) => {
+            findings.extend(refused.into_iter().filter(|finding| !prepared.findings.contains(finding)));
+            None
+        }
+        Err(error) => return Err(error),
     };
-    if request.strict {
-        findings.extend(outside);
-    }
-    Ok(findings)
-}
-
-async fn dependencies(
-    prepared: &Prepared,
-    request: &CheckRequest<'_>,
-    routes: &Routes,
-    findings: &mut Vec<Finding>,
-) -> Result<Vec<Finding>> {
-    let resolution = match (&prepared.tofu, &prepared.module_file) {
-        (Some(tofu), _) => resolve::opentofu(routes, request.own, None, None, tofu).await,
-        (None, Some(file)) => resolve::cue(routes, file).await,
-        (None, None) => return Ok(Vec::new()),
+    let host = named.as_ref().map(|named| named.host.clone()).or_else(|| request.naming.host.clone());
+    let own = OwnHosts {
+        host: host.unwrap_or_else(|| prepared.stated_host()),
+        aliases: request.host_aliases.clone(),
+    };
+    let resolution = match (&prepared.tofu, &prepared.module_file, routes) {
+        (Some(tofu), _, routes) => {
+            let module = named.as_ref().map(|named| &named.module);
+            resolve::opentofu(routes, &own, module, None, tofu).await
+        }
+        (None, Some(file), Some(routes)) => resolve::cue(routes, file).await,
+        (None, ..) => return Ok(findings),
     };
     match resolution {
-        Ok(resolution) => Ok(resolution.outside),
-        Err(OperationError::Refused(refused)) => {
-            findings.extend(refused);
-            Ok(Vec::new())
+        Ok(resolution) => {
+            if request.strict {
+                findings.extend(resolution.outside);
+            }
+            if routes.is_some() {
+                let layers: Vec<_> = resolution.dependencies.into_iter().map(|found| found.layer).collect();
+                findings.extend(prepared.disagreements(&layers));
+            }
         }
-        Err(error) => Err(error),
+        Err(OperationError::Refused(refused)) => findings.extend(refused),
+        Err(error) => return Err(error),
     }
+    Ok(findings)
 }

@@ -7,16 +7,17 @@ use std::sync::Arc;
 use crate::artifact;
 use crate::module::OciAddress;
 use crate::oci::Reference;
+use crate::registry::credentials::CredentialSource;
 use crate::registry::directory::{DirectoryOptions, DirectoryRegistry};
-use crate::registry::remote::{RemoteOptions, RemoteRegistry};
-use crate::registry::{CredentialSource, RegistryError, SharedRegistry};
+use crate::registry::remote::{RegistryHostError, RemoteOptions, RemoteRegistry, TlsOptions};
+use crate::registry::{RegistryError, SharedRegistry};
 
 use super::error::{OperationError, Result};
 use super::published::{self, StoredModule};
 use super::routes::{Place, RegistryLocation, RegistrySetting, RepositoryTemplate, Routes, Target};
 
 /// How registries are reached, whichever they are.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Connection {
     /// Whose registries these are.
     pub credentials: CredentialSource,
@@ -45,11 +46,11 @@ impl Connection {
 
     /// The module at a place that is named outright.
     pub async fn load(&self, address: &OciAddress) -> Result<StoredModule> {
-        let location = RegistryLocation::Remote {
-            host: address.registry.clone(),
-            prefix: String::new(),
-            insecure: None,
-        };
+        let host = address.registry.parse().map_err(|error: RegistryHostError| OperationError::Usage {
+            message: error.to_string(),
+            hint: "write for example `oci://ghcr.io/acme/vpc:v1.0.0`".to_owned(),
+        })?;
+        let location = RegistryLocation::Remote { host, prefix: String::new(), insecure: None };
         let missing = || OperationError::Usage {
             message: format!("`{address}` names no registry"),
             hint: String::new(),
@@ -79,7 +80,7 @@ impl Connection {
             RegistryLocation::Directory(path) => {
                 (format!("dir:{}", self.folder.join(path).display()), String::new())
             }
-            RegistryLocation::Remote { host, prefix, .. } => (host.clone(), prefix.clone()),
+            RegistryLocation::Remote { host, prefix, .. } => (host.to_string(), prefix.clone()),
         };
         let registry = match opened.get(&key) {
             Some(registry) => Arc::clone(registry),
@@ -93,7 +94,7 @@ impl Connection {
             registry,
             prefix,
             name: match location {
-                RegistryLocation::Remote { host, .. } => host.clone(),
+                RegistryLocation::Remote { host, .. } => host.to_string(),
                 other => other.to_string(),
             },
             identity: key.into(),
@@ -108,12 +109,14 @@ impl Connection {
             }));
         };
         let options = RemoteOptions {
-            plain_http: insecure.or(self.plain_http.then_some(true)),
-            ca_file: self.ca_file.clone(),
-            identity: self.identity.clone(),
-            ..RemoteOptions::new(host, self.credentials.clone())
+            plain_http: insecure.map_or(self.plain_http.then_some(true), Some),
+            tls: TlsOptions { ca_file: self.ca_file.clone(), client_certificate: self.identity.clone() },
+            ..RemoteOptions::new(host.clone(), self.credentials.clone())
         };
-        let registry = RemoteRegistry::new(options).map_err(OperationError::registry(host.clone()))?;
+        let registry = RemoteRegistry::new(options).map_err(|error| OperationError::Usage {
+            message: error.to_string(),
+            hint: "the options are `--ca-file`, `--cert-file` and `--key-file`".to_owned(),
+        })?;
         Ok(Arc::new(registry))
     }
 }
@@ -123,7 +126,7 @@ pub async fn directory(path: PathBuf) -> Result<SharedRegistry> {
     let name = path.display().to_string();
     super::blocking(move || {
         let options = DirectoryOptions {
-            immutable: Some(Arc::new(artifact::is_immutable)),
+            immutable: Some(Arc::new(artifact::immutable_twins)),
             ..DirectoryOptions::default()
         };
         let registry = DirectoryRegistry::open(&path, options).map_err(OperationError::registry(name))?;

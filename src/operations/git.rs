@@ -61,8 +61,9 @@ async fn lines<'a>(folder: &Path, arguments: impl IntoIterator<Item = &'a str>) 
 
 async fn run<'a>(folder: &Path, arguments: impl IntoIterator<Item = &'a str>) -> Option<Vec<u8>> {
     let output = Command::new("git")
-        // The folder's own configuration must not start programs, and asking must not write.
-        .args(["-c", "core.fsmonitor=false", "-c", "core.quotePath=false"])
+        // Asking must not write, and starts none of the programs that a configuration may name for it. Filters of the work tree's own
+        // configuration are an exception: without them nobody could tell whether a file was changed.
+        .args(["-c", "core.fsmonitor=false", "-c", "core.quotePath=false", "-c", "log.showSignature=false"])
         .env("GIT_OPTIONAL_LOCKS", "0")
         .args(arguments.into_iter().map(OsStr::new))
         .current_dir(folder)

@@ -21,7 +21,8 @@ use super::routes::{ModuleName, Place, Routes};
 
 /// The versions of an OpenTofu module that installing clients may choose from; of modules on `host` alone where it is given.
 pub async fn versions(routes: &Routes, module: &ModuleName, host: Option<&Host>) -> Result<Published> {
-    let published = published::find(routes, module).await?;
+    let mut published = published::find(routes, module).await?;
+    published.leave_modules().await?;
     if let Some(host) = host {
         // A repository holds one module, so one look at the path is enough for all of its versions.
         let stored = published.stored_path().await?;

@@ -9,7 +9,7 @@ use crate::oci::Digest;
 use super::error::{OperationError, Result};
 use super::prepare::{self, Naming};
 use super::push;
-use super::resolve::{self, OwnHosts, Resolution};
+use super::resolve::OwnHosts;
 use super::routes::Routes;
 
 /// What to pack.
@@ -21,6 +21,8 @@ pub struct PackRequest {
     pub naming: Naming,
     /// Hosts that the module's own host had before.
     pub host_aliases: Vec<Host>,
+    /// Refuse calls that cannot be embedded.
+    pub strict: bool,
     /// Where the zip goes. A file that is there is replaced.
     pub output: PathBuf,
 }
@@ -49,11 +51,7 @@ pub async fn pack(routes: &Routes, request: &PackRequest) -> Result<Packed> {
     let named = prepared.name(&request.naming)?;
     let Some(version) = named.version.clone() else { return Err(prepared.no_version(&named.module)) };
     let own = OwnHosts { host: named.host.clone(), aliases: request.host_aliases.clone() };
-    let resolution = match &prepared.tofu {
-        Some(tofu) => resolve::opentofu(routes, &own, Some(&named.module), Some(&version), tofu).await?,
-        // The module file of a CUE module is there and stays as it is.
-        None => Resolution::default(),
-    };
+    let resolution = push::resolve(routes, &prepared, &named, &own, request.strict).await?;
     let layers: Vec<DependencyLayer> = resolution.dependencies.into_iter().map(|found| found.layer).collect();
     let assembled = push::assemble(&prepared, &named, &version, &layers, None).await?;
     let files = assembled.tree.entries().iter().map(|entry| entry.name.clone()).collect();

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
+use crate::archive::check::MAX_LICENSE_SIZE;
 use crate::archive::{ModuleKind, Tree};
 use crate::artifact::DependencyLayer;
 use crate::module::{
@@ -20,8 +21,11 @@ use super::routes::ModuleName;
 
 /// Where the module file is, in a folder and in a zip.
 pub const MODULE_FILE: &str = "cue.mod/module.cue";
-/// A `.tf` file over this is not read for what it says; it is packed all the same.
+/// A configuration file over this is refused: nobody writes such by hand, and it is read whole.
 const MAX_TOFU_FILE: u64 = 4 * 1024 * 1024;
+/// All of a module's configuration is in memory while it is read, so that has a limit too. The largest modules of the public
+/// registries have some hundred kilobytes.
+const MAX_TOFU_FILES: u64 = 32 * 1024 * 1024;
 
 /// A module as it was read.
 #[derive(Debug)]
@@ -80,7 +84,11 @@ struct Tracked {
 async fn tracked(source: &Path) -> Option<Tracked> {
     let files = git::tracked_files(source).await?;
     let license = git::top_folder(source).await.map(|top| top.join("LICENSE"));
-    Some(Tracked { files, license: license.filter(|license| license.is_file()) })
+    // A link could lead to any file of this machine.
+    let is_license = |file: &PathBuf| {
+        std::fs::symlink_metadata(file).is_ok_and(|file| file.is_file() && file.len() <= MAX_LICENSE_SIZE)
+    };
+    Some(Tracked { files, license: license.filter(is_license) })
 }
 
 fn read_blocking(source: &Path, is_folder: bool, tracked: Option<Tracked>) -> Result<Prepared> {
@@ -193,26 +201,24 @@ fn no_module(source: &Path) -> OperationError {
 /// What the `.tf` files of a tree say.
 pub fn read_tofu(tree: &Tree) -> Result<TofuModule> {
     let mut files = BTreeMap::new();
-    let mut too_large = Vec::new();
+    let mut left = MAX_TOFU_FILES;
     for entry in tree.entries().iter().filter(|entry| is_tofu_file(&entry.name)) {
-        if entry.size > MAX_TOFU_FILE {
-            too_large.push(entry.name.clone());
-            continue;
+        if entry.size > MAX_TOFU_FILE || entry.size > left {
+            return Err(OperationError::refused(Finding {
+                file: Some(entry.name.clone()),
+                line: None,
+                rule: "configuration-too-large",
+                message: format!(
+                    "a configuration file may have {MAX_TOFU_FILE} bytes, and all of a module's {MAX_TOFU_FILES}: they are read for the \
+                     modules that they call"
+                ),
+            }));
         }
+        left -= entry.size;
         let bytes = tree.read(&entry.name, MAX_TOFU_FILE).map_err(OperationError::packing)?;
         files.insert(entry.name.clone(), bytes.unwrap_or_default());
     }
-    match too_large.first() {
-        None => Ok(TofuModule::read(&files)),
-        Some(name) => Err(OperationError::refused(Finding {
-            file: Some(name.clone()),
-            line: None,
-            rule: "file-too-large",
-            message: format!(
-                "the file is over {MAX_TOFU_FILE} bytes, too large to be read for the modules that it calls"
-            ),
-        })),
-    }
+    Ok(TofuModule::read(&files))
 }
 
 fn folder_name(source: &Path) -> String {
@@ -262,6 +268,14 @@ impl Prepared {
             && file.is_some_and(|file| file.source_kind == Some(SourceKind::Git))
     }
 
+    /// The host in the module file, else the placeholder.
+    pub fn stated_host(&self) -> Host {
+        let stated = self.module_file.as_ref().filter(|_| self.kind == ModuleKind::OpenTofu);
+        stated
+            .and_then(|file| Host::parse(file.module.base().first_element()).ok())
+            .unwrap_or_else(Host::internal)
+    }
+
     /// Whether the module file is written anew at each push.
     pub fn is_module_file_ours(&self) -> bool {
         self.kind == ModuleKind::OpenTofu
@@ -296,6 +310,14 @@ impl Prepared {
         let file_host = file_address.as_ref().and_then(TofuAddress::host).cloned();
         let written = address.host().cloned().filter(|_| naming.address.is_some());
         let host = written.or_else(|| naming.host.clone()).or(file_host).unwrap_or_else(Host::internal);
+        if !host.as_str().contains('.') {
+            return Err(OperationError::Usage {
+                message: format!(
+                    "`{host}` cannot be the host of a module: OpenTofu takes a name without a dot for a folder"
+                ),
+                hint: "give a name such as `modules.acme.example` with `--host`".to_owned(),
+            });
+        }
         let module = ModuleName::tofu(&address.with_host(host.clone()), &host).map_err(|error| {
             OperationError::refused(Finding::general("module-address", error.to_string()))
         })?;
@@ -410,6 +432,10 @@ impl Prepared {
             }
             Some(VersionQuery::Major(_)) | None => None,
         };
+        let major = match naming.address.as_ref().and_then(|address| address.version.as_ref()) {
+            Some(VersionQuery::Major(major)) => Some(*major),
+            _ => None,
+        };
         let said = match (in_address, &naming.version) {
             (Some(one), Some(other)) if one != *other => {
                 return Err(OperationError::Usage {
@@ -423,6 +449,14 @@ impl Prepared {
             Some(version) => Some(version),
             None => self.version_from_git(module)?,
         };
+        if let (Some(major), Some(version)) = (major, &version)
+            && version.major() != major
+        {
+            return Err(OperationError::Usage {
+                message: format!("the address says major version {major}, and the version is {version}"),
+                hint: "make them agree".to_owned(),
+            });
+        }
         if let (Some(version), Some(file), false) = (&version, &self.module_file, self.is_module_file_ours())
             && version.major() != file.module.major()
         {

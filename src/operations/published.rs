@@ -2,12 +2,16 @@
 //!
 //! Every verb and every endpoint that reads goes through here, so that they all mean the same by "version 1.2.0".
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::archive::{Listing, ModuleKind};
 use crate::artifact::{self, DependencyLayer, ModuleArtifact, TaggedVersion};
 use crate::module::{Address, AddressAt, Constraint, CuePath, Host, ModuleFile, Version, VersionQuery};
-use crate::oci::{Digest, Manifest, Reference};
+use crate::oci::{Digest, Manifest, Reference, Tag};
 use crate::registry::RegistryError;
 
 use super::error::{OperationError, Result};
@@ -18,6 +22,12 @@ pub const MAX_TAGS: usize = 200_000;
 /// The largest module file that is read: `cue`'s own limit.
 pub const MAX_MODULE_FILE: u64 = 16 * 1024 * 1024;
 
+/// Manifests that are read at once.
+const CONCURRENCY: usize = 8;
+/// How many versions are asked for the path of their module, from the newest on: a repository that was taken over from the
+/// placeholder host says so in one of them.
+const MAX_PATHS: usize = 50;
+
 /// The versions of a module in its repository.
 #[derive(Clone, Debug)]
 pub struct Published {
@@ -27,6 +37,8 @@ pub struct Published {
     pub place: Place,
     /// What is there, ascending.
     pub versions: Vec<TaggedVersion>,
+    /// What was read of it already: one request is asked for many things.
+    loaded: Arc<Mutex<HashMap<Tag, StoredModule>>>,
 }
 
 /// One version of a module as it is stored.
@@ -46,6 +58,8 @@ pub struct StoredModule {
     pub artifact: ModuleArtifact,
     /// How the dependencies are kept.
     pub form: DependencyForm,
+    /// The manifest that this one is about, where it is a bundle.
+    pub subject: Option<Digest>,
 }
 
 /// How a module's dependencies are kept with it (`--deps`).
@@ -92,7 +106,8 @@ pub async fn at(module: &ModuleName, place: &Place) -> Result<Published> {
         Err(error) if error.is_not_found() => Vec::new(),
         tags => tags.map_err(OperationError::registry(place.name()))?,
     };
-    Ok(Published { module: module.clone(), place: place.clone(), versions: artifact::versions(tags) })
+    let versions = artifact::versions(tags);
+    Ok(Published { module: module.clone(), place: place.clone(), versions, loaded: Arc::default() })
 }
 
 /// The module that an address names. A provider, or a place in a registry, is none.
@@ -133,7 +148,7 @@ pub async fn select(
         (Some(VersionQuery::Constraint(constraint)), None) | (_, Some(constraint)) => constraint.clone(),
         (_, None) => Constraint::any(),
     };
-    published.load(published.choose(&constraint)?).await
+    published.choose(&constraint).await.map(|(_, stored)| stored)
 }
 
 impl Published {
@@ -155,32 +170,100 @@ impl Published {
         self.versions.iter().map(|tagged| &tagged.version)
     }
 
-    /// The highest version that satisfies a constraint.
-    pub fn choose(&self, constraint: &Constraint) -> Result<&TaggedVersion> {
-        let chosen = constraint.highest(self.listed());
-        self.versions.iter().find(|tagged| Some(&tagged.version) == chosen).ok_or_else(|| {
-            OperationError::NoVersion {
-                module: self.module.to_string(),
-                constraint: constraint.clone(),
-                versions: self.listed().cloned().collect(),
+    /// The highest version that satisfies a constraint, with its artifact. A version whose tag holds something else than a module is
+    /// passed over; `None` where no version is left.
+    pub async fn newest(&self, constraint: &Constraint) -> Result<Option<(TaggedVersion, StoredModule)>> {
+        let mut left: Vec<&TaggedVersion> = self.versions.iter().collect();
+        loop {
+            let chosen = constraint.highest(left.iter().map(|tagged| &tagged.version)).cloned();
+            let Some(index) = left.iter().position(|tagged| Some(&tagged.version) == chosen.as_ref()) else {
+                return Ok(None);
+            };
+            let tagged = left.remove(index);
+            match self.load(tagged).await {
+                Ok(stored) => return Ok(Some((tagged.clone(), stored))),
+                // Asked for by its exact version, it is said what it is.
+                Err(OperationError::NotAModule { .. }) if constraint.exact().is_none() => {}
+                Err(error) => return Err(error),
             }
-        })
+        }
+    }
+
+    /// The same, where a version is needed.
+    pub async fn choose(&self, constraint: &Constraint) -> Result<(TaggedVersion, StoredModule)> {
+        self.newest(constraint).await?.ok_or_else(|| self.no_version(constraint))
+    }
+
+    /// The error of a constraint that no version satisfies.
+    pub fn no_version(&self, constraint: &Constraint) -> OperationError {
+        OperationError::NoVersion {
+            module: self.module.to_string(),
+            constraint: constraint.clone(),
+            versions: self.listed().cloned().collect(),
+        }
     }
 
     /// That version's artifact.
     pub async fn load(&self, version: &TaggedVersion) -> Result<StoredModule> {
-        load(&self.place, version).await
+        let known = |loaded: &HashMap<Tag, StoredModule>| loaded.get(&version.tag).cloned();
+        if let Some(stored) = known(&self.loaded.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(stored);
+        }
+        let stored = load(&self.place, version).await?;
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        loaded.insert(version.tag.clone(), stored.clone());
+        Ok(stored)
     }
 
-    /// The module path that the repository holds, from the newest version that says one; `None` where none does, as where
-    /// another tool pushed them.
-    pub async fn stored_path(&self) -> Result<Option<CuePath>> {
-        let Some(newest) = self.versions.last() else { return Ok(None) };
-        match self.load(newest).await {
-            Ok(stored) => Ok(stored.module_file().await?.map(|file| file.module.base().clone())),
-            Err(OperationError::NotAModule { .. }) => Ok(None),
-            Err(error) => Err(error),
+    /// Leaves out the tags that look like versions and hold something else, such as images. Every manifest is read for that, so it is
+    /// done only where that costs no requests.
+    pub async fn leave_modules(&mut self) -> Result<()> {
+        if !self.place.target.is_local {
+            return Ok(());
         }
+        let place = &self.place;
+        let checked: Vec<Option<TaggedVersion>> = stream::iter(self.versions.clone())
+            .map(|tagged| async move {
+                match load(place, &tagged).await {
+                    Ok(_) => Ok(Some(tagged)),
+                    Err(OperationError::NotAModule { .. }) => Ok(None),
+                    Err(error) => Err(error),
+                }
+            })
+            .buffered(CONCURRENCY)
+            .try_collect()
+            .await?;
+        self.versions = checked.into_iter().flatten().collect();
+        Ok(())
+    }
+
+    /// The module path that the newest version says; `None` where none of the newest does, as where another tool pushed them.
+    pub async fn stored_path(&self) -> Result<Option<CuePath>> {
+        self.path_where(|_| true).await
+    }
+
+    /// The path of the module that the repository belongs to: the placeholder host gives way to any other that a version names.
+    pub async fn owner(&self) -> Result<Option<CuePath>> {
+        match self.path_where(|path| path.first_element() != Host::INTERNAL).await? {
+            Some(path) => Ok(Some(path)),
+            None => self.stored_path().await,
+        }
+    }
+
+    /// The first path, from the newest version on, that will do.
+    async fn path_where(&self, will_do: impl Fn(&CuePath) -> bool) -> Result<Option<CuePath>> {
+        for tagged in self.versions.iter().rev().take(MAX_PATHS) {
+            let stored = match self.load(tagged).await {
+                Ok(stored) => stored,
+                Err(OperationError::NotAModule { .. }) => continue,
+                Err(error) => return Err(error),
+            };
+            let path = stored.module_file().await?.map(|file| file.module.base().clone());
+            if let Some(path) = path.filter(|path| will_do(path)) {
+                return Ok(Some(path));
+            }
+        }
+        Ok(None)
     }
 
     /// Whether the repository holds this module, and not one of the same name on another host.
@@ -215,16 +298,16 @@ pub async fn load(place: &Place, version: &TaggedVersion) -> Result<StoredModule
         (false, Some(bundle)) => StoredModule { form: DependencyForm::Separate, ..bundle },
         (_, bundle) => {
             let mut stored = load_reference(place, &Reference::Tag(version.tag.clone())).await?;
-            // A bundle of something else than what the tag names says nothing about it.
-            if let Some(bundle) = bundle.filter(|bundle| bundle.artifact.archive == stored.artifact.archive) {
+            // A bundle is believed only about the manifest that it names, and adds nothing to one that says itself what it needs.
+            let is_about = |bundle: &StoredModule| bundle.subject.as_ref() == Some(&stored.digest);
+            if let Some(bundle) = bundle.filter(is_about).filter(|_| stored.form == DependencyForm::None) {
                 stored.artifact.dependencies = bundle.artifact.dependencies;
                 stored.form = DependencyForm::Separate;
             }
             stored
         }
     };
-    let reference = Reference::Tag(version.tag.clone());
-    Ok(StoredModule { reference, version: Some(version.version.clone()), ..stored })
+    Ok(StoredModule { version: Some(version.version.clone()), ..stored })
 }
 
 /// Reads the module at any tag or digest, its bundle aside.
@@ -236,6 +319,7 @@ pub async fn load_reference(place: &Place, reference: &Reference) -> Result<Stor
         .map_err(OperationError::registry(place.reference(reference)))?;
     let artifact = ModuleArtifact::read(&manifest)
         .map_err(|source| OperationError::NotAModule { reference: place.reference(reference), source })?;
+    let subject = manifest.subject.map(|subject| subject.digest);
     let tagged = match reference {
         Reference::Tag(tag) => artifact::version_of(tag),
         Reference::Digest(_) => None,
@@ -249,6 +333,7 @@ pub async fn load_reference(place: &Place, reference: &Reference) -> Result<Stor
         manifest: stored.bytes,
         form: if artifact.dependencies.is_empty() { DependencyForm::None } else { DependencyForm::Inline },
         artifact,
+        subject,
     })
 }
 

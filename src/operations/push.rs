@@ -12,9 +12,11 @@ use futures_util::future::BoxFuture;
 use tempfile::NamedTempFile;
 
 use crate::archive::{self, Entry, ModuleKind, Tree};
-use crate::artifact::{self, Content, DependencyLayer, ModuleArtifact, ModuleFileLayer, media_types};
-use crate::module::{ModuleVersion, Version};
-use crate::oci::{Algorithm, Annotations, Digest, Hasher, IMAGE_MANIFEST, Manifest, Reference, Tag};
+use crate::artifact::{
+    self, Content, DependencyLayer, ModuleArtifact, ModuleFileLayer, TaggedVersion, media_types,
+};
+use crate::module::{CuePath, Host, ModuleFile, ModuleVersion, Ocimod, Version};
+use crate::oci::{Algorithm, Annotations, Digest, Hasher, IMAGE_MANIFEST, Reference, Tag};
 use crate::registry::{
     BlobSource, ByteStream, BytesSource, Condition, FileSource, NewManifest, RegistryError, RegistrySource,
 };
@@ -26,7 +28,7 @@ use super::error::{OperationError, Result};
 use super::prepare::{self, MODULE_FILE, Named, Naming, Prepared};
 use super::published::{self, DependencyForm, Published, StoredModule};
 use super::resolve::{self, Dependency, OwnHosts, Resolution};
-use super::routes::{Place, Routes};
+use super::routes::{Place, RouteError, Routes};
 
 /// What to push, and how.
 #[derive(Clone, Debug)]
@@ -36,7 +38,7 @@ pub struct PushRequest {
     /// What the caller says of name and version.
     pub naming: Naming,
     /// Hosts that the module's own host had before.
-    pub host_aliases: Vec<crate::module::Host>,
+    pub host_aliases: Vec<Host>,
     /// `--deps`; the stored form of an existing version, else the kind's own, where it is absent.
     pub form: Option<DependencyForm>,
     /// Refuse calls that cannot be embedded.
@@ -81,16 +83,17 @@ pub async fn push(routes: &Routes, request: &PushRequest, progress: Arc<dyn Prog
     }
     let named = prepared.name(&request.naming)?;
     let own = OwnHosts { host: named.host.clone(), aliases: request.host_aliases.clone() };
+    let places = routes.places(&named.module)?;
+    let [first, ..] = &places[..] else { return Err(no_place(&named)) };
     if named.version.is_none() && !request.dry_run {
         return Err(prepared.no_version(&named.module));
     }
-    let places = routes.places(&named.module)?;
-    let mut push = Push { routes, request, prepared, named, own, place: places[0].clone(), progress };
-    let published = push.published().await?;
+    let mut push = Push { routes, request, prepared, named, own, place: first.clone(), progress };
+    let published = push.find_place(&places).await?;
     if let Some(version) = push.named.version.clone()
         && let Some(existing) = published.versions.iter().find(|tagged| tagged.version == version)
     {
-        return push.compare(published.load(existing).await?).await;
+        return push.compare(existing, &published).await;
     }
     push.send(&published).await
 }
@@ -106,26 +109,45 @@ struct Push<'a> {
 }
 
 impl Push<'_> {
-    /// What the repository holds already; refused where that is another module.
-    async fn published(&mut self) -> Result<Published> {
-        let published = published::at(&self.named.module, &self.place).await?;
-        let Some(stored) = published.stored_path().await? else { return Ok(published) };
-        let pushed = self.named.module.path();
-        // A placeholder host gives way to a real one, and not the other way round.
-        let takes_over = stored.first_element() == crate::module::Host::INTERNAL
-            && published::same_module(&stored, pushed);
-        if stored != *pushed && !takes_over {
-            return Err(OperationError::OtherModule {
-                place: self.place.name(),
+    /// Where the module goes: to the repository where it is already, else to the first; and what is there. Refused where another
+    /// module has that place.
+    async fn find_place(&mut self, places: &[Place]) -> Result<Published> {
+        let pushed = self.named.module.path().clone();
+        let mut first = None;
+        for place in places {
+            let published = published::at(&self.named.module, place).await?;
+            let owner = published.owner().await?;
+            // A placeholder host gives way to a real one, and not the other way round.
+            let takes_over = |owner: &CuePath| {
+                owner.first_element() == Host::INTERNAL && published::same_module(owner, &pushed)
+            };
+            let is_ours = owner.as_ref().is_none_or(|owner| *owner == pushed || takes_over(owner));
+            if is_ours && !published.versions.is_empty() {
+                self.place = place.clone();
+                return Ok(published);
+            }
+            first.get_or_insert((published, owner.filter(|_| !is_ours)));
+        }
+        match first {
+            Some((published, None)) => Ok(published),
+            Some((published, Some(stored))) => Err(OperationError::OtherModule {
+                place: published.place.name(),
                 stored: stored.to_string(),
                 pushed: pushed.to_string(),
-            });
+            }),
+            None => Err(no_place(&self.named)),
         }
-        Ok(published)
     }
 
     /// The version is there: the same content is a success, other content is refused.
-    async fn compare(&self, stored: StoredModule) -> Result<Pushed> {
+    async fn compare(&self, existing: &TaggedVersion, published: &Published) -> Result<Pushed> {
+        let stored = match published.load(existing).await {
+            Err(OperationError::NotAModule { reference, source }) => {
+                let message = format!("{reference}: {source}; push the module under another version or name");
+                return Err(OperationError::refused(Finding::general("version-taken", message)));
+            }
+            stored => stored?,
+        };
         let exists = |difference: String| OperationError::Exists {
             reference: stored.name(),
             digest: stored.digest.clone(),
@@ -136,12 +158,14 @@ impl Push<'_> {
         }
         let zip = download::archive(&stored.place, &stored.artifact.archive).await?;
         let ours = self.prepared.tree.clone();
-        let generated = self.prepared.is_module_file_ours();
+        // A generated module file depends on what else is in the registry; the files that it is generated from are compared.
+        let file = stored.module_file().await?;
+        let is_generated = |file: &ModuleFile| file.custom_ocimod().is_some_and(Ocimod::is_generated);
+        let generated = self.prepared.is_module_file_ours() && file.as_ref().is_none_or(is_generated);
         let (kind, reference) = (self.prepared.kind, stored.name());
         let difference = super::blocking(move || -> Result<Option<String>> {
             let theirs = Tree::from_zip(zip.path(), kind)
                 .map_err(|error| OperationError::refused(Finding::of_check(&error, &reference)))?;
-            // A generated module file depends on what else is in the registry; the files that it is generated from are compared.
             let except: &[&str] = if generated { &[MODULE_FILE] } else { &[] };
             compare_trees(&ours, &theirs, except)
         })
@@ -164,13 +188,30 @@ impl Push<'_> {
         {
             return Err(OperationError::OtherForm { reference: stored.name(), stored: stored.form.name() });
         }
-        let bytes_sent = self.complete(&stored).await?;
+        if self.request.strict {
+            let (own, version) = (&self.own, stored.version.as_ref());
+            let outside = match &self.prepared.tofu {
+                Some(tofu) => {
+                    resolve::opentofu(None, own, Some(&self.named.module), version, tofu).await?.outside
+                }
+                None => Vec::new(),
+            };
+            if !outside.is_empty() {
+                return Err(OperationError::Refused(outside));
+            }
+        }
+        let (digest, bytes_sent) = self.complete(&stored, existing).await?;
+        let tag = if existing.has_tag || digest != stored.digest {
+            &existing.tag
+        } else {
+            &artifact::bundle_tag(&existing.tag)?
+        };
         Ok(Pushed {
             address: self.named.module.to_string(),
             version: stored.version.clone(),
-            reference: Some(stored.name()),
-            pinned: Some(stored.place.reference(&stored.digest.clone().into())),
-            digest: Some(stored.digest.clone()),
+            reference: Some(stored.place.reference(&tag.clone().into())),
+            pinned: Some(stored.place.reference(&digest.clone().into())),
+            digest: Some(digest),
             created: false,
             dependencies: stored.artifact.dependencies.clone(),
             bytes_sent,
@@ -178,30 +219,31 @@ impl Push<'_> {
         })
     }
 
-    /// Sets the version's tag where an earlier push was cut off between the bundle's tag and that one. Where the bundle alone was
-    /// copied, its subject is not there, and the bundle is the version.
-    async fn complete(&self, stored: &StoredModule) -> Result<u64> {
-        let Reference::Tag(tag) = &stored.reference else { return Ok(0) };
-        let subject =
-            Manifest::parse(IMAGE_MANIFEST, &stored.manifest).ok().and_then(|manifest| manifest.subject);
-        let Some(subject) = subject.filter(|_| stored.form == DependencyForm::Separate) else { return Ok(0) };
+    /// Sets the version's tag where an earlier push was cut off between the bundle's tag and that one; answers the digest at the
+    /// tag, and the bytes sent. Where the bundle alone was copied, its subject is not there, and the bundle is the version.
+    async fn complete(&self, stored: &StoredModule, existing: &TaggedVersion) -> Result<(Digest, u64)> {
+        let nothing = Ok((stored.digest.clone(), 0));
+        let Some(subject) = stored.subject.as_ref().filter(|_| !existing.has_tag) else { return nothing };
         let registry = self.place.registry();
-        let subject = registry.manifest(&self.place.repository, &Reference::Digest(subject.digest)).await;
-        match subject {
+        match registry.manifest(&self.place.repository, &Reference::Digest(subject.clone())).await {
             Ok(subject) if !self.request.dry_run => {
                 let size = subject.bytes.len() as u64;
-                self.put_manifest(subject.bytes, vec![tag.clone()]).await?;
-                Ok(size)
+                self.put_manifest(subject.bytes, vec![existing.tag.clone()]).await?;
+                Ok((subject.digest, size))
             }
-            Ok(_) => Ok(0),
-            Err(error) if error.is_not_found() => Ok(0),
+            Ok(_) => nothing,
+            Err(error) if error.is_not_found() => nothing,
             Err(error) => Err(OperationError::registry(self.place.name())(error)),
         }
     }
 
     /// The version is new: packs it, sends what is missing, and tags it.
     async fn send(&self, published: &Published) -> Result<Pushed> {
-        let resolution = self.resolve().await?;
+        let resolution =
+            resolve(self.routes, &self.prepared, &self.named, &self.own, self.request.strict).await?;
+        for outside in &resolution.outside {
+            self.progress.warn(&outside.to_string());
+        }
         let form = self.form(published).await?;
         let layers: Vec<DependencyLayer> =
             resolution.dependencies.iter().map(|found| found.layer.clone()).collect();
@@ -249,28 +291,8 @@ impl Push<'_> {
         let embedded: &[Dependency] =
             if form == DependencyForm::None { &[] } else { &resolution.dependencies };
         pushed.bytes_sent = self.upload(&assembled, embedded).await?;
-        pushed.bytes_sent += self.tag(&tag, manifests, &assembled).await?;
+        pushed.bytes_sent += self.tag(&tag, manifests).await?;
         Ok(pushed)
-    }
-
-    async fn resolve(&self) -> Result<Resolution> {
-        let resolution = match (&self.prepared.tofu, &self.prepared.module_file) {
-            (Some(tofu), _) => {
-                let (module, version) = (&self.named.module, self.named.version.as_ref());
-                resolve::opentofu(self.routes, &self.own, Some(module), version, tofu).await?
-            }
-            (None, Some(file)) => resolve::cue(self.routes, file).await?,
-            (None, None) => Resolution::default(),
-        };
-        if self.request.strict && !resolution.outside.is_empty() {
-            return Err(OperationError::Refused(resolution.outside));
-        }
-        for outside in &resolution.outside {
-            self.progress.warn(&outside.to_string());
-        }
-        let layers: Vec<_> = resolution.dependencies.iter().map(|found| found.layer.clone()).collect();
-        let disagreements = self.prepared.disagreements(&layers);
-        if disagreements.is_empty() { Ok(resolution) } else { Err(OperationError::Refused(disagreements)) }
     }
 
     /// The form of `--deps`: what was asked for, else, for a CUE module, whatever the users of its repository can read already.
@@ -286,6 +308,7 @@ impl Push<'_> {
             Err(OperationError::NotAModule { .. }) => return Ok(DependencyForm::Inline),
             Err(error) => return Err(error),
         };
+        // What `cue mod publish` writes, and has to be able to read.
         let two_layers = newest.form != DependencyForm::Inline;
         Ok(if two_layers { DependencyForm::Separate } else { DependencyForm::Inline })
     }
@@ -348,29 +371,60 @@ impl Push<'_> {
         Ok(source.size())
     }
 
-    /// Stores the manifests, the version's tag last: before that nobody sees anything of the push.
-    async fn tag(&self, tag: &Tag, manifests: Manifests, assembled: &Assembled) -> Result<u64> {
+    /// Stores the manifests, the version's tag last.
+    async fn tag(&self, tag: &Tag, manifests: Manifests) -> Result<u64> {
         let mut sent = manifests.tagged.len() as u64;
+        let is_bundled = manifests.bundle.is_some();
         if let Some(bundle) = manifests.bundle {
             sent += bundle.len() as u64;
-            // GitLab refuses a manifest whose subject is not there, so the subject goes first, without its tag.
+            // GitLab refuses a manifest whose subject is not there, so the subject goes first, without its tag. The bundle goes
+            // before the version's tag, so that nobody sees the version without it.
             self.put_manifest(manifests.tagged.clone(), Vec::new()).await?;
+            self.refuse_rival(tag, &Digest::of(&manifests.tagged)).await?;
             self.put_manifest(bundle, vec![artifact::bundle_tag(tag)?]).await?;
         }
         match self.put_manifest(manifests.tagged, vec![tag.clone()]).await {
             Ok(()) => Ok(sent),
             // Somebody else pushed the version meanwhile.
             Err(OperationError::Registry { source: RegistryError::TagExists { existing, .. }, .. }) => {
-                Err(OperationError::Exists {
-                    reference: self.place.reference(&Reference::Tag(tag.clone())),
-                    digest: existing,
-                    difference: format!(
-                        "was pushed by somebody else in the meantime (this one has the zip {})",
-                        assembled.artifact.archive.digest
-                    ),
-                })
+                if is_bundled {
+                    self.withdraw_bundle(tag, &existing).await;
+                }
+                Err(self.rival(tag, existing))
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Whether somebody else pushed the version while this push was under way.
+    async fn refuse_rival(&self, tag: &Tag, ours: &Digest) -> Result<()> {
+        let reference = Reference::Tag(tag.clone());
+        match self.place.registry().manifest_head(&self.place.repository, &reference).await {
+            Ok(head) if head.digest != *ours => Err(self.rival(tag, head.digest)),
+            Ok(_) => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(OperationError::registry(self.place.name())(error)),
+        }
+    }
+
+    fn rival(&self, tag: &Tag, existing: Digest) -> OperationError {
+        OperationError::Exists {
+            reference: self.place.reference(&Reference::Tag(tag.clone())),
+            digest: existing,
+            difference: "was pushed by somebody else in the meantime".to_owned(),
+        }
+    }
+
+    /// Takes the bundle of a push back that lost its version to another one. A bundle about a manifest that is not the version's is
+    /// believed by nobody, so it does no harm where it has to stay.
+    async fn withdraw_bundle(&self, tag: &Tag, existing: &Digest) {
+        let Ok(bundle) = artifact::bundle_tag(tag) else { return };
+        let stored = published::load_reference(&self.place, &Reference::Tag(bundle.clone())).await;
+        if stored.is_ok_and(|stored| stored.subject.as_ref() != Some(existing)) {
+            let deleted = self.place.registry().delete_tag(&self.place.repository, &bundle).await;
+            if let Err(error) = deleted {
+                tracing::debug!("the bundle of a push that lost its version stays: {error}");
+            }
         }
     }
 
@@ -385,6 +439,35 @@ impl Push<'_> {
         let answer = self.place.registry().put_manifest(&self.place.repository, &manifest).await;
         answer.map(drop).map_err(OperationError::registry(self.place.name()))
     }
+}
+
+/// What a prepared module needs; refused where its own files contradict each other, and with `strict` where something cannot be
+/// embedded.
+pub async fn resolve(
+    routes: &Routes,
+    prepared: &Prepared,
+    named: &Named,
+    own: &OwnHosts,
+    strict: bool,
+) -> Result<Resolution> {
+    let resolution = match (&prepared.tofu, &prepared.module_file) {
+        (Some(tofu), _) => {
+            let (module, version) = (&named.module, named.version.as_ref());
+            resolve::opentofu(Some(routes), own, Some(module), version, tofu).await?
+        }
+        (None, Some(file)) => resolve::cue(routes, file).await?,
+        (None, None) => Resolution::default(),
+    };
+    if strict && !resolution.outside.is_empty() {
+        return Err(OperationError::Refused(resolution.outside));
+    }
+    let layers: Vec<_> = resolution.dependencies.iter().map(|found| found.layer.clone()).collect();
+    let disagreements = prepared.disagreements(&layers);
+    if disagreements.is_empty() { Ok(resolution) } else { Err(OperationError::Refused(disagreements)) }
+}
+
+fn no_place(named: &Named) -> OperationError {
+    OperationError::Route(RouteError::NoRegistry(named.module.path().to_string()))
 }
 
 /// A module as it is sent.
@@ -485,7 +568,7 @@ async fn recorded_dependencies(stored: &StoredModule) -> Result<Vec<ModuleVersio
         return Ok(stored.artifact.dependencies.iter().map(|layer| layer.module.clone()).collect());
     }
     let file = stored.module_file().await?;
-    let recorded = file.as_ref().and_then(|file| file.custom_ocimod());
+    let recorded = file.as_ref().and_then(ModuleFile::custom_ocimod).filter(|ocimod| ocimod.is_generated());
     Ok(match (recorded, &file) {
         (Some(recorded), _) => recorded.dependencies().to_vec(),
         (None, Some(file)) => file

@@ -4,7 +4,7 @@
 //! version brings along. A CUE module says it in its module file, versions included.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::archive::ModuleKind;
 use crate::artifact::{Content, DependencyLayer};
@@ -49,14 +49,18 @@ pub struct OwnHosts {
 }
 
 impl OwnHosts {
-    fn contains(&self, host: &Host) -> bool {
-        *host == self.host || self.aliases.contains(host)
+    /// The host that an address is on: OpenTofu's default one where it names none, and the own one in place of its aliases.
+    fn host_of(&self, address: &TofuAddress) -> Host {
+        let host = address.host().cloned().unwrap_or_else(Host::opentofu_default);
+        if self.aliases.contains(&host) { self.host.clone() } else { host }
     }
 }
 
 /// What OpenTofu modules a module calls, all the way down.
+///
+/// Without registries nothing is looked up: what is wrong with the calls themselves is found all the same.
 pub async fn opentofu(
-    routes: &Routes,
+    routes: Option<&Routes>,
     own: &OwnHosts,
     module: Option<&ModuleName>,
     version: Option<&Version>,
@@ -69,11 +73,15 @@ pub async fn opentofu(
         version,
         known: BTreeMap::new(),
         found: BTreeMap::new(),
-        walked: BTreeSet::new(),
+        waiting: VecDeque::new(),
+        followed: BTreeMap::new(),
         outside: Vec::new(),
         findings: Vec::new(),
     };
     resolver.calls(&tofu.calls, false).await?;
+    while let Some((needed, main_only, by)) = resolver.waiting.pop_front() {
+        resolver.recorded(&needed, main_only, &by).await?;
+    }
     resolver.finish()
 }
 
@@ -91,14 +99,11 @@ pub async fn cue(routes: &Routes, file: &ModuleFile) -> Result<Resolution> {
         };
         let exact = Constraint::exactly(&entry.version);
         let found = match published::find(routes, &name).await {
-            Ok(published) => match published.choose(&exact) {
-                Ok(version) => Ok(published.load(version).await?),
-                Err(error) => Err(error),
-            },
+            Ok(published) => published.choose(&exact).await,
             Err(error) => Err(error),
         };
         match found {
-            Ok(stored) => dependencies.push(Dependency {
+            Ok((_, stored)) => dependencies.push(Dependency {
                 layer: DependencyLayer {
                     module: ModuleVersion::new(entry.path.base().clone(), entry.version.clone()),
                     archive: stored.artifact.archive.clone(),
@@ -129,12 +134,12 @@ pub fn still_satisfied(
 ) -> Option<Finding> {
     tofu.calls.iter().find_map(|call| {
         let Source::Registry { address, .. } = &call.source else { return None };
-        let host = address.host().cloned().unwrap_or_else(Host::opentofu_default);
-        let path = address.cue_path(&host).ok()?;
+        let host = own.host_of(address);
+        let path = address.with_host(host.clone()).cue_path(&host).ok()?;
         let constraint = call.version.as_deref().map_or(Some(Constraint::any()), |text| text.parse().ok())?;
         let same: Vec<_> =
             recorded.iter().filter(|known| published::same_module(known.base(), &path)).collect();
-        let needed = own.contains(&host) && !published::same_module(module.path(), &path);
+        let needed = host == own.host && !published::same_module(module.path(), &path);
         let fits = constraint.highest(same.iter().map(|known| known.version())).is_some();
         let message = || format!("the stored version has no `{address}` that satisfies `{constraint}`");
         (!fits && (needed || !same.is_empty())).then(|| finding(call, "dependency-missing", message()))
@@ -142,7 +147,7 @@ pub fn still_satisfied(
 }
 
 struct Resolver<'a> {
-    routes: &'a Routes,
+    routes: Option<&'a Routes>,
     own: &'a OwnHosts,
     /// What is being pushed, where that is known.
     module: Option<&'a ModuleName>,
@@ -150,17 +155,22 @@ struct Resolver<'a> {
     /// What was looked up: one listing a module.
     known: BTreeMap<CuePath, Option<Published>>,
     found: BTreeMap<ModuleVersion, Dependency>,
-    /// Modules whose calls were followed: circles end where they began.
-    walked: BTreeSet<ModuleVersion>,
+    /// Versions that are needed and not looked at yet, whether for tests alone, and by whom. A list and no recursion: how deep it
+    /// goes is decided by what strangers published.
+    waiting: VecDeque<(ModuleVersion, bool, String)>,
+    /// Modules whose needs were followed, and whether that was for tests alone: circles end where they began.
+    followed: BTreeMap<ModuleVersion, bool>,
     outside: Vec<Finding>,
     findings: Vec<Finding>,
 }
 
-/// Whether a call's module has to be there.
+/// Whose a called module is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
-    /// On the own host, or on one that is routed.
-    Ours,
+    /// On the own host: it has to be there.
+    Own,
+    /// On a host that is routed: it has to be there too.
+    Routed,
     /// On OpenTofu's default host: embedded where the registry has it.
     Default,
     /// Somewhere else.
@@ -174,16 +184,11 @@ impl Resolver<'_> {
                 // The folder is in the zip, and its own calls are in the list.
                 Source::Local(_) => {}
                 Source::Remote(source) => {
-                    self.outside.push(finding(
-                        call,
-                        "source-not-embedded",
-                        format!("`{source}` cannot be embedded"),
-                    ));
+                    let message = format!("`{source}` cannot be embedded");
+                    self.outside.push(finding(call, "source-not-embedded", message));
                 }
                 Source::Registry { address, .. } => {
-                    // Boxed, since what is called may call in turn.
-                    Box::pin(self.registry_call(call, address, main_only || call.scope == Scope::TestOnly))
-                        .await?;
+                    self.registry_call(call, address, main_only || call.scope == Scope::TestOnly).await?;
                 }
             }
         }
@@ -191,7 +196,8 @@ impl Resolver<'_> {
     }
 
     async fn registry_call(&mut self, call: &Call, address: &TofuAddress, main_only: bool) -> Result<()> {
-        let host = address.host().cloned().unwrap_or_else(Host::opentofu_default);
+        let host = self.own.host_of(address);
+        let address = &address.with_host(host.clone());
         let path = match address.cue_path(&host) {
             Ok(path) => path,
             Err(error) => {
@@ -199,8 +205,17 @@ impl Resolver<'_> {
                 return Ok(());
             }
         };
-        let reach = if self.own.contains(&host) || self.routes.is_routed(&path) {
-            Reach::Ours
+        let constraint = match call.version.as_deref().map(str::parse::<Constraint>).transpose() {
+            Ok(constraint) => constraint.unwrap_or_else(Constraint::any),
+            Err(error) => {
+                self.findings.push(finding(call, "version-constraint", error.to_string()));
+                return Ok(());
+            }
+        };
+        let reach = if host == self.own.host {
+            Reach::Own
+        } else if self.routes.is_some_and(|routes| routes.is_routed(&path)) {
+            Reach::Routed
         } else if host == Host::opentofu_default() {
             Reach::Default
         } else {
@@ -215,45 +230,40 @@ impl Resolver<'_> {
             self.outside.push(finding(call, "source-not-embedded", message));
             return Ok(());
         }
-        let constraint = match call.version.as_deref().map(str::parse::<Constraint>).transpose() {
-            Ok(constraint) => constraint.unwrap_or_else(Constraint::any),
-            Err(error) => {
-                self.findings.push(finding(call, "version-constraint", error.to_string()));
-                return Ok(());
-            }
-        };
-        let Some(published) = self.published(address, path).await? else {
+        let Some(published) = self.published(address, path, reach).await? else {
             self.missing(call, address, reach, &constraint, None);
             return Ok(());
         };
-        let highest = constraint.highest(published.listed()).cloned();
-        let chosen =
-            published.versions.iter().find(|tagged| Some(&tagged.version) == highest.as_ref()).cloned();
-        let Some(chosen) = chosen else {
+        let Some((tagged, stored)) = published.newest(&constraint).await? else {
             self.missing(call, address, reach, &constraint, Some(&published));
             return Ok(());
         };
-        let stored = published.load(&chosen).await?;
-        self.add(stored, ModuleVersion::new(published.module.path().clone(), chosen.version), main_only).await
+        let module = ModuleVersion::new(published.module.path().clone(), tagged.version);
+        self.add(&stored, module, main_only).await
     }
 
-    /// The versions of a called module, looked up once.
-    async fn published(&mut self, address: &TofuAddress, path: CuePath) -> Result<Option<Published>> {
+    /// The versions of a called module, looked up once; `None` where there are none, or another module has its place.
+    async fn published(
+        &mut self,
+        address: &TofuAddress,
+        path: CuePath,
+        reach: Reach,
+    ) -> Result<Option<Published>> {
+        let Some(routes) = self.routes else { return Ok(None) };
         if let Some(known) = self.known.get(&path) {
             return Ok(known.clone());
         }
         let name = ModuleName::Tofu { address: address.clone(), path: path.clone() };
-        let published = match published::find(self.routes, &name).await {
+        let published = match published::find(routes, &name).await {
             Ok(published) => Some(published),
             Err(OperationError::NoModule { .. } | OperationError::Route(_)) => None,
             Err(error) => return Err(error),
         };
-        // The placeholder host stands for the own host alone: a module that was pushed without a host is not what somebody
-        // publishes under that name on OpenTofu's registry.
+        // What somebody publishes on OpenTofu's registry is taken only from a module that calls itself so: one that was pushed here
+        // without a host, or by a tool that says none, is another's of the same name.
         let published = match published {
-            Some(published) if !self.own.contains(path_host(&path).as_ref().unwrap_or(&self.own.host)) => {
-                let stored = published.stored_path().await?;
-                stored.is_none_or(|stored| stored == path).then_some(published)
+            Some(published) if reach == Reach::Default => {
+                (published.owner().await? == Some(path.clone())).then_some(published)
             }
             other => other,
         };
@@ -269,10 +279,15 @@ impl Resolver<'_> {
         constraint: &Constraint,
         published: Option<&Published>,
     ) {
+        if self.routes.is_none() {
+            return;
+        }
         // A module may call what calls it: while its first version is pushed, that version is not there yet.
         let path = address.cue_path(&Host::opentofu_default());
-        let is_self = self.module.is_some_and(|module| path.is_ok_and(|path| path == *module.path()));
-        if is_self && self.version.is_some_and(|version| constraint.matches(version)) {
+        let is_self = self
+            .module
+            .is_some_and(|module| path.is_ok_and(|path| published::same_module(&path, module.path())));
+        if is_self && self.version.is_none_or(|version| constraint.matches(version)) {
             return;
         }
         if reach == Reach::Default {
@@ -281,19 +296,14 @@ impl Resolver<'_> {
             return;
         }
         let message = match published {
-            Some(published) => OperationError::NoVersion {
-                module: address.to_string(),
-                constraint: constraint.clone(),
-                versions: published.listed().cloned().collect(),
-            }
-            .to_string(),
+            Some(published) => published.no_version(constraint).to_string(),
             None => format!("module `{address}` is not in the registry; push it first"),
         };
         self.findings.push(finding(call, "dependency-missing", message));
     }
 
     /// Takes a version in, with what it brings along.
-    async fn add(&mut self, stored: StoredModule, called: ModuleVersion, main_only: bool) -> Result<()> {
+    async fn add(&mut self, stored: &StoredModule, called: ModuleVersion, main_only: bool) -> Result<()> {
         let file = stored.module_file().await?;
         // The module's own word for its path is what those who are to believe the layer will compare it with.
         let module = match &file {
@@ -304,41 +314,80 @@ impl Resolver<'_> {
         for layer in stored.needed_by_dependents() {
             self.insert(&stored.place, layer.module.clone(), layer.archive.clone(), main_only)?;
         }
-        let brings_its_own = stored.needed_by_dependents().next().is_some();
-        if brings_its_own || !self.walked.insert(module) {
+        let is_followed = self.followed.get(&module).is_some_and(|for_tests| !for_tests || main_only);
+        if is_followed || stored.needed_by_dependents().next().is_some() {
             return Ok(());
         }
-        let recorded = file.as_ref().and_then(ModuleFile::custom_ocimod);
+        let by = module.to_string();
+        self.followed.insert(module, main_only);
+        let recorded =
+            file.as_ref().and_then(ModuleFile::custom_ocimod).filter(|ocimod| ocimod.is_generated());
         match recorded {
             // Pushed by ocimod: its file says what it needs, embedded or not.
             Some(recorded) => {
-                for needed in recorded.dependencies() {
-                    Box::pin(self.recorded_dependency(needed, main_only)).await?;
-                }
+                let needed = recorded.dependencies().iter().cloned();
+                self.waiting.extend(needed.map(|needed| (needed, main_only, by.clone())));
                 Ok(())
             }
             // Pushed by another tool: its files say it.
             None if stored.artifact.kind == ModuleKind::OpenTofu || file.is_none() => {
-                let tofu = super::inspect::read_tofu(&stored).await?;
-                Box::pin(self.calls(&tofu.calls, main_only)).await
+                let tofu = super::inspect::read_tofu(stored).await?;
+                // How far that goes is decided by what strangers published.
+                if self.followed.len() > MAX_DEPENDENCIES {
+                    return Err(too_many());
+                }
+                self.foreign_calls(&tofu.calls, main_only, &by).await
             }
             None => Ok(()),
         }
     }
 
-    /// A version that a module was pushed with, without its zip.
-    async fn recorded_dependency(&mut self, needed: &ModuleVersion, main_only: bool) -> Result<()> {
-        if self.found.contains_key(needed) {
+    /// What a module of another tool calls: chosen now, looked at later.
+    async fn foreign_calls(&mut self, calls: &[Call], main_only: bool, by: &str) -> Result<()> {
+        for call in calls.iter().filter(|call| call.scope == Scope::Always) {
+            let Source::Registry { address, .. } = &call.source else { continue };
+            let host = self.own.host_of(address);
+            let address = &address.with_host(host.clone());
+            let constraint =
+                call.version.as_deref().map_or(Some(Constraint::any()), |text| text.parse().ok());
+            let (Ok(path), Some(constraint)) = (address.cue_path(&host), constraint) else { continue };
+            let reach = if host == self.own.host { Reach::Own } else { Reach::Default };
+            let Some(published) = self.published(address, path.clone(), reach).await? else {
+                let message =
+                    format!("`{by}` calls `{address}`, which is not in the registry, so it is not embedded");
+                self.outside.push(Finding::general("source-not-embedded", message));
+                continue;
+            };
+            let Some((tagged, _)) = published.newest(&constraint).await? else { continue };
+            let needed = ModuleVersion::new(path, tagged.version);
+            self.waiting.push_back((needed, main_only, by.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// A version that another module needs, looked up by its exact number.
+    async fn recorded(&mut self, needed: &ModuleVersion, main_only: bool, by: &str) -> Result<()> {
+        let Some(routes) = self.routes else { return Ok(()) };
+        let is_followed = self.followed.get(needed).is_some_and(|for_tests| !for_tests || main_only);
+        if self.found.contains_key(needed) && is_followed {
             return Ok(());
         }
         let name = match TofuAddress::from_cue_path(needed.base()) {
             Some(address) => ModuleName::Tofu { address, path: needed.base().clone() },
             None => ModuleName::Cue(needed.base().clone()),
         };
-        let published = published::find(self.routes, &name).await?;
-        let version = published.choose(&Constraint::exactly(needed.version()))?;
-        let stored = published.load(version).await?;
-        self.add(stored, needed.clone(), main_only).await
+        let stored = match published::find(routes, &name).await {
+            Ok(published) => published.newest(&Constraint::exactly(needed.version())).await?,
+            Err(OperationError::NoModule { .. } | OperationError::Route(_)) => None,
+            Err(error) => return Err(error),
+        };
+        let Some((_, stored)) = stored else {
+            let message =
+                format!("`{by}` needs `{needed}`, which is not in the registry; push or copy it there first");
+            self.findings.push(Finding::general("dependency-missing", message));
+            return Ok(());
+        };
+        self.add(&stored, needed.clone(), main_only).await
     }
 
     fn insert(
@@ -369,13 +418,7 @@ impl Resolver<'_> {
                 }
             }
         }
-        if self.found.len() > MAX_DEPENDENCIES {
-            let message = format!(
-                "the module needs more than {MAX_DEPENDENCIES} others; no registry takes so many layers"
-            );
-            return Err(OperationError::refused(Finding::general("too-many-dependencies", message)));
-        }
-        Ok(())
+        if self.found.len() > MAX_DEPENDENCIES { Err(too_many()) } else { Ok(()) }
     }
 
     fn finish(self) -> Result<Resolution> {
@@ -394,9 +437,10 @@ impl Resolver<'_> {
     }
 }
 
-/// The host in front of a module path.
-fn path_host(path: &CuePath) -> Option<Host> {
-    Host::parse(path.first_element()).ok()
+fn too_many() -> OperationError {
+    let message =
+        format!("the module needs more than {MAX_DEPENDENCIES} others; no registry takes so many layers");
+    OperationError::refused(Finding::general("too-many-dependencies", message))
 }
 
 fn finding(call: &Call, rule: &'static str, message: String) -> Finding {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::module::{CuePath, Host, TofuAddress};
 use crate::oci::{Repository, RepositoryError};
 use crate::registry::SharedRegistry;
+use crate::registry::remote::RegistryHost;
 
 /// What `--registry` says: parsed, nothing opened yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +27,7 @@ pub enum RegistryLocation {
     /// `host[:port][/prefix]`, with `+insecure` or `+secure` where plain http or https is asked for.
     Remote {
         /// Host and port.
-        host: String,
+        host: RegistryHost,
         /// In front of every repository's name; empty where there is none.
         prefix: String,
         /// Whether plain http is asked for; the client's own rule decides where nothing is.
@@ -145,45 +146,23 @@ impl FromStr for RegistryLocation {
         if let Some((kind, rest)) = host.split_once(':')
             && !rest.is_empty()
             && !rest.bytes().all(|byte| byte.is_ascii_digit())
-            && kind.bytes().all(|byte| byte.is_ascii_alphabetic())
+            && kind.bytes().all(|byte| byte.is_ascii_alphanumeric())
         {
             return Err(RegistrySettingError::UnknownKind(kind.to_owned()));
         }
-        if !is_host_and_port(host) || (!prefix.is_empty() && prefix.parse::<Repository>().is_err()) {
+        if bare.ends_with('/') || (!prefix.is_empty() && prefix.parse::<Repository>().is_err()) {
             return Err(malformed());
         }
-        Ok(Self::Remote { host: host.to_ascii_lowercase(), prefix: prefix.to_owned(), insecure })
+        let host = host.parse().map_err(|_| malformed())?;
+        Ok(Self::Remote { host, prefix: prefix.to_owned(), insecure })
     }
-}
-
-/// Whether the text is a host name, an IPv4 address or `[IPv6]`, with a port or without: nothing that could change a URL.
-fn is_host_and_port(text: &str) -> bool {
-    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((address, rest)) if address.parse::<std::net::Ipv6Addr>().is_ok() => {
-            ("ipv6", rest.strip_prefix(':').or(rest.is_empty().then_some("1")))
-        }
-        Some(_) => return false,
-        None => match text.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (text, Some("1")),
-        },
-    };
-    let is_label = |label: &str| {
-        !label.is_empty()
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    host.len() <= 253
-        && host.split('.').all(is_label)
-        && port.is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
 }
 
 impl fmt::Display for RegistryLocation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Directory(path) => write!(formatter, "dir:{}", path.display()),
-            Self::Remote { host, prefix, .. } if prefix.is_empty() => formatter.write_str(host),
+            Self::Remote { host, prefix, .. } if prefix.is_empty() => write!(formatter, "{host}"),
             Self::Remote { host, prefix, .. } => write!(formatter, "{host}/{prefix}"),
             Self::None => formatter.write_str("none"),
         }
@@ -469,7 +448,7 @@ mod tests {
     }
 
     fn remote(host: &str, prefix: &str, insecure: Option<bool>) -> RegistryLocation {
-        RegistryLocation::Remote { host: host.into(), prefix: prefix.into(), insecure }
+        RegistryLocation::Remote { host: host.parse().unwrap(), prefix: prefix.into(), insecure }
     }
 
     #[test]
@@ -514,7 +493,6 @@ mod tests {
             "host+odd",
             "[::1",
             "[x]:1",
-            "-a.com",
             "host/",
             "/x",
             "host:",

@@ -5,8 +5,10 @@
 //! the operations that it lets through; whatever it does not name is refused, so wrappers fail closed.
 
 mod content;
+pub mod credentials;
 pub mod directory;
 mod error;
+pub mod remote;
 
 use std::sync::Arc;
 

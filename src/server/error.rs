@@ -127,30 +127,20 @@ impl ApiError {
         code.map_or(UNKNOWN, ErrorCode::as_str)
     }
 
+    /// The failure of a registry, where it is one.
+    fn registry_error(&self) -> Option<&RegistryError> {
+        match self {
+            Self::Registry(error)
+            | Self::Push(error)
+            | Self::Operation(OperationError::Registry { source: error, .. }) => Some(error),
+            _ => None,
+        }
+    }
+
     /// What the caller is told.
     fn public_message(&self) -> Cow<'static, str> {
-        match self {
-            Self::Stopping | Self::NotReady => return self.to_string().into(),
-            // Both name the registry behind the server.
-            Self::Registry(RegistryError::Denied { .. }) | Self::Push(RegistryError::Denied { .. }) => {
-                return "this is not allowed".into();
-            }
-            // Where it was looked for is for the operator, and so are the names of registries.
-            Self::Operation(error) if !self.status().is_server_error() => {
-                return match error {
-                    OperationError::NoModule { module, .. } => {
-                        format!("there is no module `{module}`").into()
-                    }
-                    OperationError::Refused(findings) => {
-                        let rule = findings.first().map_or("unknown", |finding| finding.rule);
-                        format!("the module's zip breaks the rule `{rule}`, so it is not served").into()
-                    }
-                    _ => "there is no such module".into(),
-                };
-            }
-            _ => {}
-        }
         match self.status() {
+            _ if matches!(self, Self::Stopping | Self::NotReady) => self.to_string().into(),
             StatusCode::TOO_MANY_REQUESTS => "there are too many requests at the moment".into(),
             StatusCode::BAD_GATEWAY => "the registry behind this server gave no usable answer".into(),
             StatusCode::SERVICE_UNAVAILABLE => {
@@ -158,7 +148,23 @@ impl ApiError {
             }
             StatusCode::INSUFFICIENT_STORAGE => "the server has no room left".into(),
             status if status.is_server_error() => "the server failed; its log says why".into(),
-            _ => self.to_string().into(),
+            status => match (self, self.registry_error()) {
+                // It names the registry behind the server.
+                (_, Some(RegistryError::Denied { .. })) => "this is not allowed".into(),
+                // Where a module was looked for is for the operator.
+                (Self::Operation(error), _) if status == StatusCode::NOT_FOUND => match error {
+                    OperationError::NoModule { module, .. } => {
+                        format!("there is no module `{module}`").into()
+                    }
+                    _ => "there is no such module".into(),
+                },
+                (Self::Operation(OperationError::Refused(findings)), _) => {
+                    let rule = findings.first().map_or("unknown", |finding| finding.rule);
+                    format!("the module's zip breaks the rule `{rule}`, so it is not served").into()
+                }
+                (_, Some(error)) => error.to_string().into(),
+                _ => self.to_string().into(),
+            },
         }
     }
 
@@ -184,24 +190,19 @@ impl ApiError {
                 headers.insert(name, value);
             }
         };
-        match self {
-            Self::OutOfOrder { offset, location } => {
+        match (self, self.registry_error()) {
+            (Self::OutOfOrder { offset, location }, _) => {
                 set(header::RANGE, received(*offset));
                 set(header::LOCATION, location.clone());
             }
-            Self::Registry(RegistryError::RangeNotSatisfiable { size })
-            | Self::Operation(OperationError::Registry {
-                source: RegistryError::RangeNotSatisfiable { size },
-                ..
-            }) => {
+            (_, Some(RegistryError::RangeNotSatisfiable { size })) => {
                 set(header::CONTENT_RANGE, format!("bytes */{size}"));
             }
-            Self::Registry(RegistryError::TooManyRequests { retry_after, .. })
-            | Self::Push(RegistryError::TooManyRequests { retry_after, .. }) => {
+            (_, Some(RegistryError::TooManyRequests { retry_after, .. })) => {
                 let wait = retry_after.unwrap_or(RETRY_AFTER).max(Duration::from_secs(1));
                 set(header::RETRY_AFTER, wait.as_secs().to_string());
             }
-            Self::Request(RequestError::Method { allow }) => set(header::ALLOW, (*allow).to_owned()),
+            (Self::Request(RequestError::Method { allow }), _) => set(header::ALLOW, (*allow).to_owned()),
             _ if self.status() == StatusCode::METHOD_NOT_ALLOWED => {
                 set(header::ALLOW, "GET, HEAD".to_owned());
             }
@@ -363,8 +364,11 @@ mod tests {
 
     #[test]
     fn no_body_tells_what_is_behind_the_server() {
-        for error in failures_behind_the_server() {
-            let error = ApiError::Registry(error);
+        let operation = |source| OperationError::Registry { place: "secret.example/modules".into(), source };
+        let read = failures_behind_the_server().into_iter().map(ApiError::Registry);
+        let asked = failures_behind_the_server().into_iter().map(operation).map(ApiError::Operation);
+        let absent = ApiError::Operation(operation(RegistryError::RepositoryUnknown("secret/acme".into())));
+        for error in read.chain(asked).chain([absent]) {
             for rendering in [Rendering::Distribution, Rendering::RegistryProtocol, Rendering::Text] {
                 let (_, body) = rendering.body(&error);
                 for word in ["secret", "http", "os error", "/", "sha256"] {

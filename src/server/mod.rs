@@ -20,15 +20,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, HttpBody};
 use axum::http::{HeaderValue, header};
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::{from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum_server::Handle;
 use hyper_util::rt::TokioTimer;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::set_header::SetResponseHeaderLayer;
-use tower_http::timeout::{RequestBodyTimeoutLayer, ResponseBodyTimeoutLayer};
+use tower_http::timeout::{RequestBodyTimeoutLayer, TimeoutBody};
 
 use crate::registry::SharedRegistry;
 pub use error::ApiError;
@@ -123,8 +124,18 @@ fn layered(routes: Router, app: Arc<App>) -> Router {
         .layer(from_fn(error::render))
         .layer(SetResponseHeaderLayer::overriding(header::X_CONTENT_TYPE_OPTIONS, nosniff))
         .layer(RequestBodyTimeoutLayer::new(BODY_TIMEOUT))
-        .layer(ResponseBodyTimeoutLayer::new(BODY_TIMEOUT))
+        .layer(map_response(bounded))
         .layer(from_fn(request_log::log))
+}
+
+/// Breaks an answer off whose source has stopped. A body of known length is in memory already; wrapped, it would lose that
+/// length, and the header that tells it.
+async fn bounded(response: Response) -> Response {
+    if response.body().size_hint().exact().is_some() {
+        response
+    } else {
+        response.map(|body| Body::new(TimeoutBody::new(BODY_TIMEOUT, body)))
+    }
 }
 
 // The layer hands over the box.

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
+use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION,
     RANGE,
@@ -103,12 +103,21 @@ pub(super) struct ArchiveQuery {
     digest: Option<String>,
 }
 
+/// A part of the request that may not be readable: bytes that are no text, a parameter twice.
+type Given<T> = Result<T, <T as FromRequestParts<Arc<App>>>::Rejection>;
+
+/// What cannot be read is the name of nothing.
+fn given<T, E>(part: Result<T, E>) -> Result<T, ApiError> {
+    part.map_err(|_| ApiError::NotFound("there is no such module".to_owned()))
+}
+
 /// "List Available Versions for a Specific Module"
 pub(super) async fn versions(
     State(app): State<Arc<App>>,
-    Path(address): Path<AddressPath>,
+    address: Given<Path<AddressPath>>,
     headers: HeaderMap,
 ) -> Answer {
+    let Path(address) = given(address)?;
     let modules = &app.modules;
     let name = modules.name(&address)?;
     let published = install::versions(&modules.routes, &name, modules.host.as_ref()).await?;
@@ -130,23 +139,20 @@ pub(super) async fn versions(
     let answer = if is_known {
         answer.status(StatusCode::NOT_MODIFIED).body(Body::empty())
     } else {
-        answer
-            .header(CONTENT_TYPE, "application/json")
-            .header(CONTENT_LENGTH, body.len())
-            .body(Body::from(body))
+        answer.header(CONTENT_TYPE, "application/json").body(Body::from(body))
     };
     answer.map_err(unbuildable)
 }
 
 /// "Download Source Code for a Specific Module Version"
-pub(super) async fn download(State(app): State<Arc<App>>, Path(path): Path<VersionPath>) -> Answer {
+pub(super) async fn download(State(app): State<Arc<App>>, path: Given<Path<VersionPath>>) -> Answer {
+    let Path(path) = given(path)?;
     let stored = app.modules.version(&path.address, &path.version).await?;
     let digest = &stored.artifact.archive.digest;
     let location = format!("./archive.zip?checksum={digest}&digest={digest}");
     let body = json!({"location": location}).to_string();
     Response::builder()
         .header(CONTENT_TYPE, "application/json")
-        .header(CONTENT_LENGTH, body.len())
         .header("X-Terraform-Get", &location)
         .body(Body::from(body))
         .map_err(unbuildable)
@@ -156,11 +162,12 @@ pub(super) async fn download(State(app): State<Arc<App>>, Path(path): Path<Versi
 /// it.
 pub(super) async fn archive(
     State(app): State<Arc<App>>,
-    Path(path): Path<VersionPath>,
-    Query(query): Query<ArchiveQuery>,
+    path: Given<Path<VersionPath>>,
+    query: Given<Query<ArchiveQuery>>,
     method: Method,
     headers: HeaderMap,
 ) -> Answer {
+    let (Path(path), Query(query)) = (given(path)?, given(query)?);
     let stored = app.modules.version(&path.address, &path.version).await?;
     let content = &stored.artifact.archive;
     if query.digest.is_some_and(|digest| digest != content.digest.as_str()) {

@@ -113,6 +113,7 @@ impl HttpBody for LoggedBody {
         match &polled {
             Poll::Ready(Some(Ok(frame))) => {
                 self.line.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+                self.line.complete = self.body.is_end_stream();
             }
             Poll::Ready(Some(Err(error))) => {
                 let _entered = self.line.span.enter();

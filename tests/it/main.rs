@@ -3,7 +3,9 @@
 
 mod clients;
 mod conformance;
+mod distribution;
 mod failing_registry;
+mod published_versions;
 mod push;
 mod redirect;
 mod serve;

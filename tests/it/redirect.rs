@@ -22,15 +22,28 @@ impl Registry for Redirecting {
         self.0.tags(repository, page)
     }
 
-    fn manifest<'a>(&'a self, repository: &'a Repository, reference: &'a Reference) -> Answer<'a, StoredManifest> {
+    fn manifest<'a>(
+        &'a self,
+        repository: &'a Repository,
+        reference: &'a Reference,
+    ) -> Answer<'a, StoredManifest> {
         self.0.manifest(repository, reference)
     }
 
-    fn manifest_head<'a>(&'a self, repository: &'a Repository, reference: &'a Reference) -> Answer<'a, ManifestHead> {
+    fn manifest_head<'a>(
+        &'a self,
+        repository: &'a Repository,
+        reference: &'a Reference,
+    ) -> Answer<'a, ManifestHead> {
         self.0.manifest_head(repository, reference)
     }
 
-    fn blob<'a>(&'a self, repository: &'a Repository, digest: &'a Digest, request: BlobRequest) -> Answer<'a, Blob> {
+    fn blob<'a>(
+        &'a self,
+        repository: &'a Repository,
+        digest: &'a Digest,
+        request: BlobRequest,
+    ) -> Answer<'a, Blob> {
         if request.location && request.range.is_none() {
             let location = format!("https://storage.example/{digest}?X-Signature=secret");
             return Box::pin(async move { Ok(Blob::Location(location.parse().expect("a URL"))) });
@@ -49,7 +62,10 @@ async fn a_redirecting_registry_is_pointed_at_and_its_signature_stays_out_of_the
     let store = ocimod.folder("store");
     let label = example("terraform-null-label");
     let mut push = ocimod.command();
-    push.args(["push", "--registry"]).arg(format!("dir:{}", store.display())).arg(label).arg("acme/label/null@1.0.0");
+    push.args(["push", "--registry"])
+        .arg(format!("dir:{}", store.display()))
+        .arg(label)
+        .arg("acme/label/null@1.0.0");
     run(&mut push).success();
 
     let registry = connect::directory(store).await.expect("the store opens");
@@ -62,7 +78,8 @@ async fn a_redirecting_registry_is_pointed_at_and_its_signature_stays_out_of_the
 
     let mut serve = ocimod.serve(["--registry", &address, "--log-level", "trace"]);
     ocimod::registry::remote::install_crypto_provider();
-    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().expect("a client");
+    let client =
+        reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().expect("a client");
     let archive = format!("http://{}/v1/modules/acme/label/null/1.0.0/archive.zip", serve.address);
     let answer = client.get(&archive).send().await.expect("the server answers");
     assert_eq!(answer.status(), 307);

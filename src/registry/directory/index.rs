@@ -188,19 +188,18 @@ impl Index {
             bytes.extend_from_slice(Value::from(name.as_str()).to_string().as_bytes());
             bytes.push(b':');
             before = b',';
-            match text {
-                Some(text) => bytes.extend_from_slice(text.get().as_bytes()),
-                None => {
-                    bytes.push(b'[');
-                    for (position, entry) in self.entries.iter().enumerate() {
-                        if position > 0 {
-                            bytes.push(b',');
-                        }
-                        bytes.extend_from_slice(entry.text.get().as_bytes());
-                    }
-                    bytes.push(b']');
-                }
+            if let Some(text) = text {
+                bytes.extend_from_slice(text.get().as_bytes());
+                continue;
             }
+            bytes.push(b'[');
+            for (position, entry) in self.entries.iter().enumerate() {
+                if position > 0 {
+                    bytes.push(b',');
+                }
+                bytes.extend_from_slice(entry.text.get().as_bytes());
+            }
+            bytes.push(b']');
         }
         bytes.push(b'}');
         bytes

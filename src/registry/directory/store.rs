@@ -488,6 +488,11 @@ impl Store {
             {
                 return Err(RegistryError::TagExists { tag: tag.clone(), existing: existing.clone() });
             }
+            for twin in self.twins(tag) {
+                if let Some(existing) = index.tagged(&twin).filter(|existing| **existing != digest) {
+                    return Err(RegistryError::TagExists { tag: twin.clone(), existing: existing.clone() });
+                }
+            }
         }
         // Nothing is swept while the lock is held, and afterwards the manifest is listed.
         if !self.has_intact(repository, &digest)? {
@@ -527,7 +532,7 @@ impl Store {
         match condition {
             Condition::AbsentOrSame => false,
             Condition::None => {
-                self.options.immutable.as_ref().is_none_or(|is_immutable| !is_immutable(tag))
+                self.options.immutable.as_ref().is_none_or(|immutable| immutable(tag).is_none())
                     || self
                         .manifest(repository, &existing.clone().into())
                         .ok()
@@ -535,6 +540,11 @@ impl Store {
                         .is_some_and(|earlier| is_extended_by(&earlier, manifest))
             }
         }
+    }
+
+    /// The other spellings of an immutable tag.
+    fn twins(&self, tag: &Tag) -> Vec<Tag> {
+        self.options.immutable.as_ref().and_then(|immutable| immutable(tag)).unwrap_or_default()
     }
 
     /// Removes a tag; its manifest stays.

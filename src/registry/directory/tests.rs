@@ -19,7 +19,7 @@ fn open(folder: &TempDir) -> DirectoryRegistry {
 }
 
 fn open_immutable(folder: &TempDir) -> DirectoryRegistry {
-    let immutable: ImmutableTags = Arc::new(|tag| tag.as_str().starts_with('v'));
+    let immutable: ImmutableTags = Arc::new(|tag| tag.as_str().starts_with('v').then(Vec::new));
     let options = DirectoryOptions { immutable: Some(immutable), ..DirectoryOptions::default() };
     DirectoryRegistry::open(folder.path(), options).unwrap()
 }
@@ -518,9 +518,9 @@ async fn where_a_manifest_cannot_be_read_nothing_is_collected() {
     let path = registry.store.layout.blob(&name("acme/vpc"), &manifest);
     for damage in ["{}", ""] {
         if damage.is_empty() {
-            fs::remove_file(&path).unwrap()
+            fs::remove_file(&path).unwrap();
         } else {
-            overwrite(&path, damage)
+            overwrite(&path, damage);
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
         let collection = registry.collect(collect_all(Duration::ZERO)).await.unwrap();

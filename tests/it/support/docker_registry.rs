@@ -1,4 +1,4 @@
-//! A real registry that is not ours: Debian's docker-registry (distribution 2.8).
+//! Real registries that are not ours: Debian's docker-registry (distribution 2.8), and distribution 3.
 
 use std::path::Path;
 
@@ -19,7 +19,12 @@ pub(crate) struct DockerRegistry {
 impl DockerRegistry {
     /// An empty registry over plain http, open to everybody; `None` where the program is not there.
     pub(crate) fn start() -> Option<Self> {
-        Self::start_with("")
+        Self::start_with("docker-registry", "")
+    }
+
+    /// The same of distribution 3.
+    pub(crate) fn start_v3() -> Option<Self> {
+        Self::start_with("registry-v3", "")
     }
 
     /// The same over TLS.
@@ -29,16 +34,19 @@ impl DockerRegistry {
             certificate.certificate_file.display(),
             certificate.key_file.display()
         );
-        Self::start_with(&tls)
+        Self::start_with("docker-registry", &tls)
     }
 
-    fn start_with(http: &str) -> Option<Self> {
-        let program = clients::find("docker-registry")?;
+    fn start_with(program: &str, http: &str) -> Option<Self> {
+        let program = clients::find(program)?;
         let folder = tempfile::tempdir().expect("a temporary folder");
         let config = folder.path().join("config.yml");
         std::fs::write(&config, configuration(&folder.path().join("data"), http))
             .expect("the folder is ours");
-        let mut server = Server::start(isolated(&program, folder.path()).arg("serve").arg(&config));
+        let mut command = isolated(&program, folder.path());
+        // Distribution 3 looks for a collector of traces unless it is told that there is none.
+        command.args(["serve".as_ref(), config.as_os_str()]).env("OTEL_TRACES_EXPORTER", "none");
+        let mut server = Server::start(&mut command);
         let address = server.wait_for(|line| {
             let (_, rest) = line.split_once("listening on ")?;
             let address = rest.split(['"', ',', ' ']).next()?;

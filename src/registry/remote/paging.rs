@@ -1,0 +1,312 @@
+//! Lists that come in pages: tags and repositories (specification, "Listing Tags").
+//!
+//! Registries differ: some sort, some ignore `n` and `last`, some refuse a large `n`, some page by `Link` alone and put
+//! something opaque into it. What comes out keeps the seam's word all the same: at most as many as were asked for, only what
+//! comes after the given entry, and an end. A `Link` adds its query and nothing else to the next request: a registry, or who
+//! made up a page's `after`, cannot lead the request to another path or place.
+
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use reqwest::header::{HeaderMap, LINK};
+use reqwest::{Method, StatusCode};
+use serde::Deserialize;
+use url::Url;
+use url::form_urlencoded;
+
+use super::authorization::Scopes;
+use super::client::{Call, Client, Purpose};
+use super::redirect;
+use crate::registry::{Page, PageRequest, Result};
+
+/// A page that is larger is no page.
+const MAX_PAGE_BYTES: u64 = 4 * 1024 * 1024;
+/// What is asked for where the caller does not say: the most that ECR allows.
+const PAGE_LENGTH: usize = 1000;
+/// So many pages without an entry are passed over for one that has any.
+const MAX_EMPTY_PAGES: usize = 16;
+/// A longer `Link` is not read.
+const MAX_LINK: usize = 16 * 1024;
+/// Marks a query in [`Page::next`]; no tag and no repository begins with it.
+const QUERY_MARK: char = '?';
+
+/// A list of a registry.
+pub(super) struct List<'a> {
+    /// Path below the base, without query.
+    pub(super) path: String,
+    pub(super) scopes: Scopes,
+    pub(super) purpose: Purpose<'a>,
+    /// The field of the answer that holds the entries.
+    pub(super) field: Field,
+}
+
+/// Names an array of an answer.
+#[derive(Clone, Copy)]
+pub(super) enum Field {
+    Tags,
+    Repositories,
+}
+
+/// Either answer. Entries of another kind than text are passed over: Nexus lists `null`.
+#[derive(Deserialize)]
+struct ListAnswer {
+    tags: Option<Vec<serde_json::Value>>,
+    repositories: Option<Vec<serde_json::Value>>,
+}
+
+/// Whether a registry has refused to be told how many entries are wanted.
+#[derive(Default)]
+pub(super) struct Habits {
+    refuses_count: AtomicBool,
+}
+
+/// A page as it came.
+struct RawPage {
+    entries: Vec<String>,
+    /// The query of the next page, as the registry gave it.
+    link: Option<String>,
+    /// How many entries were asked for; `None` where the registry was not told.
+    asked: Option<usize>,
+}
+
+/// A page of a list; entries that are no `T` are passed over.
+pub(super) async fn read_page<T>(
+    client: &Client,
+    habits: &Habits,
+    list: &List<'_>,
+    request: &PageRequest,
+) -> Result<Page<T>>
+where
+    T: FromStr + Clone + Ord + ToString,
+{
+    let count = request.count;
+    if count == Some(0) {
+        return Ok(Page { items: Vec::new(), next: None });
+    }
+    let mut after = request.after.clone();
+    for _ in 0..MAX_EMPTY_PAGES {
+        let page = read_raw_page(client, habits, list, count, after.as_deref()).await?;
+        let page = shape(page, count, after.as_deref());
+        // The same page again: the list goes in circles.
+        let next = page.next.filter(|next| Some(next) != after.as_ref());
+        if !page.items.is_empty() || next.is_none() {
+            return Ok(Page { items: page.items, next });
+        }
+        after = next;
+    }
+    Err(client.transport.protocol("its list goes on without any entry"))
+}
+
+/// Makes of a page what was asked for.
+fn shape<T: FromStr + Clone + Ord + ToString>(
+    raw: RawPage,
+    count: Option<usize>,
+    after: Option<&str>,
+) -> Page<T> {
+    let came = raw.entries.len();
+    let name = after.filter(|after| !after.starts_with(QUERY_MARK));
+    // Whoever heeds `last` does not list it.
+    let ignores_last = name.is_some_and(|name| raw.entries.iter().any(|entry| entry == name));
+    let mut items: Vec<T> = raw.entries.iter().filter_map(|entry| entry.parse().ok()).collect();
+    if let Some(name) = name.filter(|_| ignores_last) {
+        items.retain(|item| item.to_string().as_str() > name);
+    }
+    // More than asked for: the registry ignores `n`, and gives everything that it has.
+    let ignores_count = count.is_some_and(|count| items.len() > count) && raw.link.is_none();
+    if ignores_last || ignores_count {
+        items.sort();
+        items.dedup();
+    }
+    if let Some(count) = count.filter(|count| items.len() > *count) {
+        // With a `Link` the rest would be lost, so there the order of the registry has to do.
+        items.truncate(count);
+        let next = items.last().map(ToString::to_string);
+        return Page { items, next };
+    }
+    // Also an entry that is passed over; but not one that would be taken for a query.
+    let last = raw.entries.into_iter().filter(|entry| !entry.starts_with(QUERY_MARK)).max();
+    let next = match raw.link {
+        Some(query) => Some(format!("{QUERY_MARK}{query}")),
+        // A full page without `Link`: there may be more.
+        None if !ignores_last && raw.asked == Some(came) => last,
+        None => None,
+    };
+    Page { items, next }
+}
+
+async fn read_raw_page(
+    client: &Client,
+    habits: &Habits,
+    list: &List<'_>,
+    count: Option<usize>,
+    after: Option<&str>,
+) -> Result<RawPage> {
+    let refused = || habits.refuses_count.load(Ordering::Relaxed);
+    let mut asked = (!refused()).then(|| count.unwrap_or(PAGE_LENGTH).min(PAGE_LENGTH));
+    loop {
+        let path = if let Some(query) = after.and_then(|after| after.strip_prefix(QUERY_MARK)) {
+            asked = None;
+            format!("{}?{query}", list.path)
+        } else {
+            let mut query = form_urlencoded::Serializer::new(String::new());
+            if let Some(asked) = asked {
+                query.append_pair("n", &asked.to_string());
+            }
+            if let Some(after) = after {
+                query.append_pair("last", after);
+            }
+            let query = query.finish();
+            if query.is_empty() { list.path.clone() } else { format!("{}?{query}", list.path) }
+        };
+        let response = client.get(Call::new(Method::GET, path, list.scopes.clone())).await?;
+        let status = response.status();
+        if status.is_success() {
+            let link = next_query(response.url(), response.headers());
+            let body = client.transport.body(response, MAX_PAGE_BYTES).await?;
+            let answer: ListAnswer = serde_json::from_slice(&body)
+                .map_err(|_| client.transport.protocol("its list is not in the form of the specification"))?;
+            let entries = match list.field {
+                Field::Tags => answer.tags,
+                Field::Repositories => answer.repositories,
+            };
+            let text = |value: serde_json::Value| match value {
+                serde_json::Value::String(text) => Some(text),
+                _ => None,
+            };
+            let entries = entries.unwrap_or_default().into_iter().filter_map(text).collect();
+            return Ok(RawPage { entries, link, asked });
+        }
+        let means_something_else = matches!(
+            status,
+            StatusCode::UNAUTHORIZED
+                | StatusCode::FORBIDDEN
+                | StatusCode::NOT_FOUND
+                | StatusCode::METHOD_NOT_ALLOWED
+                | StatusCode::TOO_MANY_REQUESTS
+        );
+        if asked.is_none() || !status.is_client_error() || means_something_else {
+            return Err(client.failure(response, &list.scopes, list.purpose).await);
+        }
+        habits.refuses_count.store(true, Ordering::Relaxed);
+        asked = None;
+    }
+}
+
+/// The query of the next page, from `Link` (RFC 8288) with `rel="next"` to the same origin.
+pub(super) fn next_query(base: &Url, headers: &HeaderMap) -> Option<String> {
+    let target = headers.get_all(LINK).iter().find_map(|value| next_target(value.to_str().ok()?))?;
+    let url = base.join(&target).ok().filter(|url| redirect::same_origin(base, url))?;
+    url.query().map(str::to_owned)
+}
+
+/// The target of the link whose relation is `next`.
+fn next_target(header: &str) -> Option<String> {
+    if header.len() > MAX_LINK {
+        return None;
+    }
+    let mut rest = header;
+    loop {
+        let (target, parameters) = rest.split_once('<')?.1.split_once('>')?;
+        // The parameters go on to the next comma that is not in quotes.
+        let mut quoted = false;
+        let end = parameters
+            .char_indices()
+            .find(|(_, character)| {
+                quoted ^= *character == '"';
+                *character == ',' && !quoted
+            })
+            .map_or(parameters.len(), |(index, _)| index);
+        let is_next = parameters[..end].split(';').any(|parameter| {
+            let Some((name, value)) = parameter.split_once('=') else { return false };
+            let mut relations = value.trim().trim_matches('"').split_ascii_whitespace();
+            name.trim().eq_ignore_ascii_case("rel") && relations.any(|word| word.eq_ignore_ascii_case("next"))
+        });
+        if is_next {
+            return Some(target.to_owned());
+        }
+        rest = parameters[end..].strip_prefix(',')?;
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::oci::Tag;
+
+    fn next(header: &str) -> Option<String> {
+        let mut headers = HeaderMap::new();
+        headers.insert(LINK, header.parse().unwrap());
+        next_query(&"https://r.example/v2/a/tags/list?n=1".parse().unwrap(), &headers)
+    }
+
+    #[test]
+    fn the_next_page_is_found() {
+        for header in [
+            r#"</v2/a/tags/list?last=b&n=1>; rel="next""#,
+            r"<https://r.example/v2/a/tags/list?last=b&n=1>;rel=next",
+            r#"<?last=b&n=1>; type="a,b"; REL="prev next""#,
+            r#"</x?y=1>; rel="first", </v2/a/tags/list?last=b&n=1>; rel="next""#,
+        ] {
+            assert_eq!(next(header).as_deref(), Some("last=b&n=1"), "{header}");
+        }
+    }
+
+    #[test]
+    fn links_to_elsewhere_and_others_are_passed_over() {
+        for header in [
+            r#"<https://evil.example/v2/a/tags/list?last=b>; rel="next""#,
+            r#"<http://r.example/v2/a/tags/list?last=b>; rel="next""#,
+            r#"<//evil.example/?last=b>; rel="next""#,
+            r#"</v2/a/tags/list?last=b>; rel="prev""#,
+            r#"</v2/a/tags/list>; rel="next""#,
+            r#"</v2/a/tags/list?last=b>; title="rel=next, x""#,
+            "<",
+            "",
+        ] {
+            assert_eq!(next(header), None, "{header}");
+        }
+    }
+
+    fn raw(entries: &[&str], link: Option<&str>, asked: Option<usize>) -> RawPage {
+        RawPage {
+            entries: entries.iter().map(ToString::to_string).collect(),
+            link: link.map(Into::into),
+            asked,
+        }
+    }
+
+    fn shaped(page: RawPage, count: Option<usize>, after: Option<&str>) -> (String, Option<String>) {
+        let page: Page<Tag> = shape(page, count, after);
+        (page.items.iter().map(Tag::as_str).collect::<Vec<_>>().join(" "), page.next)
+    }
+
+    #[test]
+    fn a_registry_that_ignores_n_and_last_is_paged_all_the_same() {
+        let all = ["c", "a", "d", "b"];
+        assert_eq!(shaped(raw(&all, None, Some(2)), Some(2), None), ("a b".into(), Some("b".into())));
+        assert_eq!(shaped(raw(&all, None, Some(2)), Some(2), Some("b")), ("c d".into(), None));
+        assert_eq!(shaped(raw(&all, None, Some(4)), None, None), ("c a d b".into(), Some("d".into())));
+        assert_eq!(shaped(raw(&all, None, Some(4)), None, Some("d")), (String::new(), None));
+    }
+
+    #[test]
+    fn links_and_full_pages_go_on() {
+        assert_eq!(
+            shaped(raw(&["a", "-no-tag", "b"], Some("last=x%2F"), Some(3)), None, None),
+            ("a b".into(), Some("?last=x%2F".into()))
+        );
+        assert_eq!(shaped(raw(&["a", "b"], None, Some(2)), Some(2), None), ("a b".into(), Some("b".into())));
+        assert_eq!(shaped(raw(&["a"], None, Some(2)), Some(2), None), ("a".into(), None));
+        assert_eq!(shaped(raw(&["a", "b"], None, None), None, None), ("a b".into(), None));
+    }
+
+    proptest! {
+        #[test]
+        fn no_link_makes_us_panic(text in r#"(<|>|;|,|"|rel=|next|/v2/a|\?last=|é|\\| ){0,30}"#) {
+            let _ = next_target(&text);
+        }
+    }
+}

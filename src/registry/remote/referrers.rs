@@ -1,0 +1,190 @@
+//! What refers to a manifest (specification, "Listing Referrers", "Referrers Tag Schema").
+//!
+//! Where a registry has no such list, clients keep it in an index under a tag made of the subject's digest. Only a plain "there
+//! is no such thing" leads there: a refusal or a failure is never taken for "nothing refers to it", since that would make
+//! a signed module look unsigned.
+
+use bytes::Bytes;
+use reqwest::header::{ACCEPT, HeaderValue};
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use url::form_urlencoded;
+
+use super::RemoteRegistry;
+use super::authorization::Scopes;
+use super::client::{Call, Purpose, Subject};
+use super::paging;
+use crate::oci::{Descriptor, Digest, IMAGE_INDEX, MAX_MANIFEST_SIZE, Manifest, Reference, Repository, Tag};
+use crate::registry::{NewManifest, Page, PageRequest, RegistryError, Result};
+
+/// How often the index under the tag is written when somebody else writes it at the same time.
+const FALLBACK_TRIES: usize = 4;
+/// A query in [`Page::next`] begins with this, as in lists of tags. Before it may stand the digest after which a page that was
+/// cut goes on.
+const QUERY_MARK: char = '?';
+
+impl RemoteRegistry {
+    pub(super) async fn read_referrers(
+        &self,
+        repository: &Repository,
+        digest: &Digest,
+        artifact_type: Option<&str>,
+        page: &PageRequest,
+    ) -> Result<Page<Descriptor>> {
+        if page.count == Some(0) {
+            return Ok(Page { items: Vec::new(), next: None });
+        }
+        let after = page.after.as_deref().unwrap_or_default();
+        let (after, query) =
+            after.split_once(QUERY_MARK).map_or((after, None), |(after, query)| (after, Some(query)));
+        let mut found = match self.ask_referrers(repository, digest, artifact_type, query).await? {
+            Some(found) => found,
+            None => Page { items: self.read_fallback(repository, digest).await?, next: None },
+        };
+        // Filters are optional for a registry.
+        let fits = |descriptor: &Descriptor| {
+            artifact_type.is_none_or(|wanted| descriptor.artifact_type.as_deref() == Some(wanted))
+        };
+        found.items.retain(|descriptor| fits(descriptor) && descriptor.digest.as_str() > after);
+        found.items.sort_by(|one, other| one.digest.cmp(&other.digest));
+        if let Some(count) = page.count.filter(|count| found.items.len() > *count) {
+            // How many are wanted cannot be said to a registry. What is left over is asked for once more.
+            found.items.truncate(count);
+            let query = query.map(|query| format!("{QUERY_MARK}{query}")).unwrap_or_default();
+            found.next = found.items.last().map(|last| format!("{}{query}", last.digest));
+        }
+        Ok(found)
+    }
+
+    /// A page of the registry's own list; `None` where it has none.
+    async fn ask_referrers(
+        &self,
+        repository: &Repository,
+        digest: &Digest,
+        artifact_type: Option<&str>,
+        query: Option<&str>,
+    ) -> Result<Option<Page<Descriptor>>> {
+        let mut path = format!("v2/{repository}/referrers/{digest}");
+        let filter = artifact_type.map(|wanted| {
+            form_urlencoded::Serializer::new(String::new()).append_pair("artifactType", wanted).finish()
+        });
+        if let Some(query) = query.map(str::to_owned).or(filter) {
+            path = format!("{path}?{query}");
+        }
+        let scopes = Scopes::pull(repository);
+        let call = Call::new(Method::GET, path, scopes.clone())
+            .header(ACCEPT, HeaderValue::from_static(IMAGE_INDEX));
+        let response = self.client.get(call).await?;
+        match response.status() {
+            StatusCode::OK => {
+                let next = paging::next_query(response.url(), response.headers());
+                let next = next.filter(|next| Some(next.as_str()) != query);
+                let body = self.client.transport.body(response, MAX_MANIFEST_SIZE).await?;
+                let index = Manifest::parse(IMAGE_INDEX, &body)?;
+                let items = index.manifests.unwrap_or_default();
+                Ok(Some(Page { items, next: next.map(|query| format!("{QUERY_MARK}{query}")) }))
+            }
+            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => Ok(None),
+            _ => {
+                let subject = Subject::Repository(repository);
+                let purpose = Purpose { operation: "listing referrers", subject };
+                match self.client.failure(response, &scopes, purpose).await {
+                    RegistryError::Unsupported { .. } => Ok(None),
+                    error => Err(error),
+                }
+            }
+        }
+    }
+
+    async fn read_fallback(&self, repository: &Repository, subject: &Digest) -> Result<Vec<Descriptor>> {
+        match self.read_manifest(repository, &Reference::Tag(fallback_tag(subject))).await {
+            Ok(index) => {
+                let index = Manifest::parse(&index.media_type, &index.bytes)?;
+                Ok(index.manifests.unwrap_or_default())
+            }
+            Err(error) if error.is_not_found() => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sees to it that a manifest that was pushed is found by its subject. `kept`: what the registry says to do itself, which
+    /// is believed once its list answers (ECR said so before it had one).
+    pub(super) async fn keep_referrer(
+        &self,
+        repository: &Repository,
+        new: &NewManifest,
+        manifest: &Manifest,
+        digest: &Digest,
+        kept: Option<&Digest>,
+    ) -> Result<()> {
+        let Some(subject) = &manifest.subject else { return Ok(()) };
+        if kept == Some(&subject.digest)
+            && self.ask_referrers(repository, &subject.digest, None, None).await?.is_some()
+        {
+            return Ok(());
+        }
+        let mut descriptor = Descriptor::new(&new.media_type, digest.clone(), new.bytes.len() as u64);
+        descriptor.artifact_type = manifest.referrer_type().map(str::to_owned);
+        descriptor.annotations = manifest.annotations.clone();
+        for _ in 0..FALLBACK_TRIES {
+            if self.write_fallback(repository, &subject.digest, &descriptor).await? {
+                return Ok(());
+            }
+        }
+        Err(self.client.transport.unavailable("the list of referrers is written by others all the time"))
+    }
+
+    /// Adds to the index under the tag. `true` once it is seen there; the last writer wins, so that has to be looked at.
+    async fn write_fallback(
+        &self,
+        repository: &Repository,
+        subject: &Digest,
+        added: &Descriptor,
+    ) -> Result<bool> {
+        let is_there = |list: &[Descriptor]| list.iter().any(|descriptor| descriptor.digest == added.digest);
+        let tag = fallback_tag(subject);
+        // What others wrote is kept as it is, known fields and unknown ones.
+        let mut index = match self.read_manifest(repository, &Reference::Tag(tag.clone())).await {
+            Ok(found) => {
+                let parsed = Manifest::parse(&found.media_type, &found.bytes)?;
+                if is_there(parsed.entries()) {
+                    return Ok(true);
+                }
+                serde_json::from_slice(&found.bytes).unwrap_or(Value::Null)
+            }
+            Err(error) if error.is_not_found() => {
+                json!({"schemaVersion": 2, "mediaType": IMAGE_INDEX, "manifests": []})
+            }
+            Err(error) => return Err(error),
+        };
+        let unreadable =
+            || self.client.transport.protocol("the tag for its referrers does not name an index");
+        let entry = serde_json::to_value(added).map_err(|_| unreadable())?;
+        index.get_mut("manifests").and_then(Value::as_array_mut).ok_or_else(unreadable)?.push(entry);
+        // Not as a push of a manifest: a subject in a stranger's index would lead on to the next index, without end.
+        self.put(repository, &Reference::Tag(tag), &[], IMAGE_INDEX, &Bytes::from(index.to_string())).await?;
+        Ok(is_there(&self.read_fallback(repository, subject).await?))
+    }
+}
+
+/// The tag that stands for a subject: algorithm and hex, the latter cut to what a tag can hold ("Referrers Tag Schema").
+fn fallback_tag(subject: &Digest) -> Tag {
+    let hex = &subject.hex()[..64];
+    format!("{}-{hex}", subject.algorithm().name())
+        .parse()
+        .expect("letters, a hyphen and 64 hexadecimal digits are a tag")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_digest_has_a_tag() {
+        let sha256 = Digest::of(b"x");
+        assert_eq!(fallback_tag(&sha256).as_str(), format!("sha256-{}", sha256.hex()));
+        let sha512: Digest = format!("sha512:{}", "ab".repeat(64)).parse().unwrap();
+        assert_eq!(fallback_tag(&sha512).as_str(), format!("sha512-{}", "ab".repeat(32)));
+    }
+}
