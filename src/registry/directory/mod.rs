@@ -46,7 +46,6 @@ pub const DEFAULT_CONCURRENT_UPLOADS: usize = 64;
 /// How long an upload waits for its turn before the client is asked to come back.
 const UPLOAD_WAIT: Duration = if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(10) };
 
-pub type ImmutableTags = Arc<dyn Fn(&Tag) -> bool + Send + Sync>;
 /// Says of a tag whether it must stay with what it first pointed at: `None` where it may move, else the other tags that mean the
 /// same, which may not point at anything else either.
 pub type ImmutableTags = Arc<dyn Fn(&Tag) -> Option<Vec<Tag>> + Send + Sync>;
