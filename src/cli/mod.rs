@@ -24,6 +24,7 @@ mod registry_options;
 mod serve;
 mod settings;
 mod settings_file;
+mod store;
 mod version;
 
 use std::ffi::OsString;
@@ -48,6 +49,7 @@ pub use push::{Dependencies, Push};
 pub use registry_options::{RegistryChoice, RegistryOptions};
 pub use serve::Serve;
 pub use settings::{Origin, Setting, Settings, variable_name};
+pub use store::Store;
 pub use version::Version;
 
 use settings::Stop;
@@ -114,6 +116,7 @@ pub enum Verb {
     Check(Check),
     Pack(Pack),
     Serve(Serve),
+    Store(Store),
     Config(Config),
     Completion(Completion),
     Version(Version),
@@ -165,6 +168,7 @@ fn run_verb(verb: Verb, context: &Context) -> Result<ExitStatus, Failure> {
             Verb::Inspect(verb) => until_interrupted(verb.run(context)).await,
             Verb::Check(verb) => until_interrupted(verb.run(context)).await,
             Verb::Pack(verb) => until_interrupted(verb.run(context)).await,
+            Verb::Store(verb) => until_interrupted(verb.run(context)).await,
             Verb::Config(verb) => verb.run(context).await,
             Verb::Completion(verb) => verb.run(context),
             Verb::Version(verb) => verb.run(context),
@@ -220,7 +224,19 @@ mod tests {
         let verbs = command.get_subcommands().map(clap::Command::get_name).collect::<Vec<_>>();
         assert_eq!(
             verbs,
-            ["push", "pull", "list", "inspect", "check", "pack", "serve", "config", "completion", "version"]
+            [
+                "push",
+                "pull",
+                "list",
+                "inspect",
+                "check",
+                "pack",
+                "serve",
+                "store",
+                "config",
+                "completion",
+                "version"
+            ]
         );
         assert!(command.find_subcommand("ls").is_some());
     }
@@ -275,6 +291,7 @@ mod tests {
         digests            false                                      default
         dry-run            false                                      default
         format             text                                       default
+        grace              1h                                         default
         host               -                                          default
         host-alias         a,b                                        variable OCIMOD_HOST_ALIAS
         key-file           -                                          default
@@ -289,6 +306,7 @@ mod tests {
         push               -                                          default
         quiet              false                                      default
         registry           dir:/home/jo/.local/share/ocimod/registry  default
+        repair             false                                      default
         strict             false                                      default
         temporary          false                                      default
         version            -                                          default

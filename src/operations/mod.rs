@@ -18,6 +18,7 @@ pub mod pull;
 pub mod push;
 pub mod resolve;
 pub mod routes;
+pub mod store;
 
 pub use error::OperationError;
 pub use finding::Finding;

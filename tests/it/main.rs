@@ -9,4 +9,5 @@ mod published_versions;
 mod push;
 mod redirect;
 mod serve;
+mod store;
 mod support;

@@ -119,28 +119,42 @@ fn kept(media_type: &str) -> Cow<'static, str> {
     known.map_or_else(|| Cow::Owned(media_type.to_owned()), |&known| Cow::Borrowed(known))
 }
 
-/// The members of an object in their order, unread.
-struct Members<'a>(Vec<(String, &'a RawValue)>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+impl<'de> Deserialize<'de> for Index {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct InOrder;
         impl<'de> Visitor<'de> for InOrder {
-            type Value = Members<'de>;
+            type Value = Index;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("an image index")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Index, A::Error> {
                 let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
+                let mut entries = None;
+                while let Some(name) = map.next_key::<String>()? {
+                    if name == "manifests" {
+                        let list: Option<Vec<Entry>> = map.next_value()?;
+                        if entries.replace(list.unwrap_or_default()).is_none() {
+                            members.push((name, None));
+                        }
+                    } else {
+                        members.push((name, Some(map.next_value()?)));
+                    }
                 }
-                Ok(Members(members))
+                if entries.is_none() {
+                    members.push(("manifests".into(), None));
+                }
+                Ok(Index { members, entries: entries.unwrap_or_default() })
             }
         }
         deserializer.deserialize_map(InOrder)
+    }
+}
+
+impl<'de> Deserialize<'de> for Entry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Box::<RawValue>::deserialize(deserializer).map(Self::new)
     }
 }
 
@@ -161,23 +175,7 @@ impl Default for Index {
 impl Index {
     /// Reads the file's bytes.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, serde_json::Error> {
-        let mut members = Vec::new();
-        let mut list = None;
-        for (name, text) in serde_json::from_slice::<Members>(bytes)?.0 {
-            if name != "manifests" {
-                members.push((name, Some(text.to_owned())));
-            } else if list.replace(text).is_none() {
-                members.push((name, None));
-            }
-        }
-        if list.is_none() {
-            members.push(("manifests".into(), None));
-        }
-        let texts: Option<Vec<Box<RawValue>>> = match list {
-            Some(list) => serde_json::from_str(list.get())?,
-            None => None,
-        };
-        Ok(Self { members, entries: texts.unwrap_or_default().into_iter().map(Entry::new).collect() })
+        serde_json::from_slice(bytes)
     }
 
     /// The file's bytes.

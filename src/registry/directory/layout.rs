@@ -1,7 +1,7 @@
 //! Where everything is below the root of a store, and how it gets there so that a crash leaves nothing half done.
 //!
 //! ```text
-//! ocimod.json                            format version
+//! ocimod.json                            format version, and a quota where the operator sets one
 //! _blobs/sha256/<hex>                    every content once
 //! _damaged/<hex>-<word>                  what `store verify --repair` took out of the way
 //! _uploads/<repository's hash>-<id>      an upload session; its length is its state
@@ -31,6 +31,9 @@ const OCI_LAYOUT: &[u8] = br#"{"imageLayoutVersion":"1.0.0"}"#;
 #[serde(rename_all = "camelCase")]
 struct Format {
     format_version: u32,
+    /// The most bytes that the store may hold, for every process that uses it. Written by the operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    quota: Option<u64>,
 }
 
 /// Makes a second name of a file: `std::fs::hard_link`, or what a test puts in its place.
@@ -39,38 +42,41 @@ pub(super) type Link = fn(&Path, &Path) -> io::Result<()>;
 /// The paths of a store.
 pub(super) struct Layout {
     root: PathBuf,
+    /// What `ocimod.json` says of it, in bytes.
+    pub(super) quota: Option<u64>,
     pub(super) link: Link,
 }
 
 impl Layout {
     /// Opens the store at `root`, or makes one where none is.
     pub(super) fn open(root: &Path) -> Result<Self> {
-        let layout = Self { root: root.to_owned(), link: |from, to| fs::hard_link(from, to) };
+        let mut layout =
+            Self { root: root.to_owned(), quota: None, link: |from, to| fs::hard_link(from, to) };
         let format = root.join("ocimod.json");
         let failed = || RegistryError::io(format!("opening the store {}", root.display()));
         match fs::read(&format) {
-            Ok(bytes) => {
-                let version = serde_json::from_slice::<Format>(&bytes).map(|format| format.format_version);
-                match version {
-                    Ok(FORMAT_VERSION) => Ok(layout),
-                    Ok(version) => Err(failed()(io::Error::new(
-                        ErrorKind::InvalidData,
-                        format!(
-                            "it has format version {version}, this ocimod knows {FORMAT_VERSION}; use a newer one"
-                        ),
-                    ))),
-                    Err(error) => Err(failed()(io::Error::new(
-                        ErrorKind::InvalidData,
-                        format!("ocimod.json cannot be read: {error}"),
-                    ))),
+            Ok(bytes) => match serde_json::from_slice::<Format>(&bytes) {
+                Ok(Format { format_version: FORMAT_VERSION, quota }) => {
+                    layout.quota = quota;
+                    Ok(layout)
                 }
-            }
+                Ok(Format { format_version: version, .. }) => Err(failed()(io::Error::new(
+                    ErrorKind::InvalidData,
+                    format!(
+                        "it has format version {version}, this ocimod knows {FORMAT_VERSION}; use a newer one"
+                    ),
+                ))),
+                Err(error) => Err(failed()(io::Error::new(
+                    ErrorKind::InvalidData,
+                    format!("ocimod.json cannot be read: {error}"),
+                ))),
+            },
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let make = || -> io::Result<()> {
                     for folder in ["_blobs", "_uploads", "repos"] {
                         fs::create_dir_all(root.join(folder))?;
                     }
-                    let text = serde_json::to_vec(&Format { format_version: FORMAT_VERSION })?;
+                    let text = serde_json::to_vec(&Format { format_version: FORMAT_VERSION, quota: None })?;
                     replace(&format, &text).map(drop)
                 };
                 make().map_err(failed())?;

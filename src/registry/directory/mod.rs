@@ -10,17 +10,20 @@ mod layout;
 mod stamp;
 mod store;
 mod upload;
+mod usage;
 mod verify;
 
 use std::io::{self, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use self::collect::{CollectOptions, Collection, DEFAULT_GRACE, Removed, RemovedKind};
 pub use self::verify::{Damage, DamageKind, Verification};
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::io::ReaderStream;
 
 use self::store::{OpenBlob, Store, writing};
@@ -37,6 +40,12 @@ const READ_SIZE: usize = 256 * 1024;
 /// The limit of an upload where none is given: far above any module or provider, far below any disk.
 pub const DEFAULT_UPLOAD_LIMIT: u64 = 10 * 1024 * 1024 * 1024;
 
+/// How many uploads are written at a time where nobody says it: more keep no disk busier, and each holds a file open.
+pub const DEFAULT_CONCURRENT_UPLOADS: usize = 64;
+
+/// How long an upload waits for its turn before the client is asked to come back.
+const UPLOAD_WAIT: Duration = if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(10) };
+
 /// Says of a tag whether it must stay with what it first pointed at: `None` where it may move, else the other tags that mean the
 /// same, which may not point at anything else either.
 pub type ImmutableTags = Arc<dyn Fn(&Tag) -> Option<Vec<Tag>> + Send + Sync>;
@@ -48,12 +57,22 @@ pub struct DirectoryOptions {
     pub immutable: Option<ImmutableTags>,
     /// The most bytes that a blob may have.
     pub upload_limit: u64,
+    /// The most bytes that the store may hold, each content counted once; no limit where absent. Where `ocimod.json` has a
+    /// `quota` too, the smaller counts.
+    pub quota: Option<u64>,
+    /// How many uploads are written at a time. Others wait, and are then told to come back.
+    pub concurrent_uploads: usize,
 }
 
 impl Default for DirectoryOptions {
-    /// Every tag moves; [`DEFAULT_UPLOAD_LIMIT`].
+    /// Every tag moves; [`DEFAULT_UPLOAD_LIMIT`], [`DEFAULT_CONCURRENT_UPLOADS`], no quota.
     fn default() -> Self {
-        Self { immutable: None, upload_limit: DEFAULT_UPLOAD_LIMIT }
+        Self {
+            immutable: None,
+            upload_limit: DEFAULT_UPLOAD_LIMIT,
+            quota: None,
+            concurrent_uploads: DEFAULT_CONCURRENT_UPLOADS,
+        }
     }
 }
 
@@ -116,6 +135,18 @@ impl DirectoryRegistry {
         .await
     }
 
+    /// Waits until one more upload may be written.
+    async fn upload_turn(&self) -> Result<OwnedSemaphorePermit> {
+        let turn = self.store.upload_turns.clone().acquire_owned();
+        match tokio::time::timeout(UPLOAD_WAIT, turn).await {
+            Ok(Ok(turn)) => Ok(turn),
+            _ => Err(RegistryError::TooManyRequests {
+                registry: "the store".into(),
+                retry_after: Some(UPLOAD_WAIT),
+            }),
+        }
+    }
+
     /// The bytes of an open blob, whole or a piece of it, verified or known to be right.
     async fn read_blob(&self, digest: &Digest, open: OpenBlob, request: BlobRequest) -> Result<BlobStream> {
         let OpenBlob { file, stamp, is_verified } = open;
@@ -164,14 +195,15 @@ fn whole_or_error(pieces: ReaderStream<tokio::io::Take<tokio::fs::File>>, length
         .boxed()
 }
 
-/// Appends what comes to a file, at most up to `limit` bytes of it, and answers its length.
+/// Appends what comes to a file, as far as the store's limits go, and answers its length.
 async fn append(
+    store: &Store,
     file: std::fs::File,
     path: &Path,
     mut offset: u64,
-    limit: u64,
     mut bytes: ByteStream,
 ) -> Result<u64> {
+    let limit = store.options.upload_limit;
     let mut file = tokio::fs::File::from_std(file);
     let outcome = loop {
         let piece = match bytes.next().await {
@@ -181,6 +213,9 @@ async fn append(
         };
         if piece.len() as u64 > limit.saturating_sub(offset) {
             break Err(RegistryError::TooLarge { limit });
+        }
+        if let Err(error) = store.usage.add(piece.len() as u64) {
+            break Err(error);
         }
         if let Err(error) = file.write_all(&piece).await {
             break Err(writing(path)(error));
@@ -288,10 +323,16 @@ impl Registry for DirectoryRegistry {
             if self.run(move |store| store.keep_blob(&name, &expected)).await? {
                 return Ok(());
             }
-            let bytes = verified(source.open().await?, digest, size);
-            let (file, scratch) = self.run(|store| store.layout.scratch()).await?;
+            let turn = self.upload_turn().await?;
+            let make = self.run(move |store| {
+                store.usage.check(&store.layout, size)?;
+                store.layout.scratch()
+            });
+            let (file, scratch) = make.await?;
             let kept = file.try_clone().map_err(writing(&scratch.0))?;
-            append(file, &scratch.0, 0, limit, bytes).await?;
+            let bytes = verified(source.open().await?, digest, size);
+            append(&self.store, file, &scratch.0, 0, bytes).await?;
+            drop(turn);
             let (name, digest) = (repository.clone(), digest.clone());
             self.run(move |store| {
                 kept.sync_all().map_err(writing(&scratch.0))?;
@@ -331,13 +372,17 @@ impl Registry for DirectoryRegistry {
     ) -> Answer<'a, u64> {
         Box::pin(async move {
             let (name, session) = (repository.clone(), upload.clone());
-            let Session { file, offset: stands } =
-                self.run(move |store| store.hold_upload(&name, &session)).await?;
+            let _turn = self.upload_turn().await?;
+            let hold = self.run(move |store| {
+                store.usage.check(&store.layout, 0)?;
+                store.hold_upload(&name, &session)
+            });
+            let Session { file, offset: stands } = hold.await?;
             if offset.is_some_and(|offset| offset != stands) {
                 return Err(RegistryError::OutOfOrder { offset: stands });
             }
             let path = self.store.layout.upload(repository, upload);
-            append(file, &path, stands, self.store.options.upload_limit, bytes).await
+            append(&self.store, file, &path, stands, bytes).await
         })
     }
 

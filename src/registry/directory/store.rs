@@ -13,9 +13,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use tokio::sync::Semaphore;
 
 use super::layout::{Layout, Lock, Scratch, flush_folder, replace};
 use super::stamp::{REFRESH_AFTER, Stamp, Verified};
+use super::usage::Usage;
 use super::{DirectoryOptions, index::Index};
 use crate::oci::{
     Descriptor, Digest, Hasher, MANIFEST_TYPES, MAX_MANIFEST_SIZE, Manifest, Reference, Repository, Tag,
@@ -40,6 +42,9 @@ pub(super) struct Store {
     pub(super) layout: Layout,
     pub(super) options: DirectoryOptions,
     pub(super) verified: Verified,
+    pub(super) usage: Usage,
+    /// One for each upload that may be written at a time.
+    pub(super) upload_turns: Arc<Semaphore>,
     /// How old a blob has to be before a mention makes it young again: [`REFRESH_AFTER`] but in tests.
     pub(super) refresh_after: Duration,
     loaded: Mutex<HashMap<Repository, Arc<InMemory>>>,
@@ -137,8 +142,12 @@ pub(super) struct OpenBlob {
 
 impl Store {
     pub(super) fn open(root: &Path, options: DirectoryOptions) -> Result<Self> {
+        let layout = Layout::open(root)?;
+        let quota = options.quota.into_iter().chain(layout.quota).min();
         Ok(Self {
-            layout: Layout::open(root)?,
+            layout,
+            usage: Usage::new(quota),
+            upload_turns: Arc::new(Semaphore::new(options.concurrent_uploads.min(Semaphore::MAX_PERMITS))),
             options,
             verified: Verified::default(),
             refresh_after: REFRESH_AFTER,
@@ -456,6 +465,9 @@ impl Store {
 
     /// Stores a manifest and points tags at it.
     pub(super) fn put_manifest(&self, repository: &Repository, new: &NewManifest) -> Result<PutManifest> {
+        if new.bytes.len() as u64 > MAX_MANIFEST_SIZE {
+            return Err(RegistryError::TooLarge { limit: MAX_MANIFEST_SIZE });
+        }
         let manifest = Manifest::parse(&new.media_type, &new.bytes)?;
         let digest = match &new.digest {
             Some(digest) => {
@@ -484,6 +496,8 @@ impl Store {
         }
         // Nothing is swept while the lock is held, and afterwards the manifest is listed.
         if !self.has_intact(repository, &digest)? {
+            self.usage.check(&self.layout, new.bytes.len() as u64)?;
+            self.usage.add(new.bytes.len() as u64)?;
             let (mut file, scratch) = self.layout.scratch()?;
             let write = file.write_all(&new.bytes).and_then(|()| file.sync_all());
             write.map_err(writing(&scratch.0))?;
@@ -815,7 +829,8 @@ pub(super) fn check_digest(bytes: &[u8], expected: &Digest) -> Result<()> {
 }
 
 pub(super) fn read_whole(file: &mut File, limit: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
+    let length = file.metadata()?.len().min(limit);
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default().saturating_add(1));
     file.take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
         return Err(io::Error::new(ErrorKind::FileTooLarge, format!("over the limit of {limit} bytes")));

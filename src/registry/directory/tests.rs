@@ -660,3 +660,70 @@ async fn only_a_store_is_opened_as_one() {
     open(&folder);
     assert!(DirectoryRegistry::open_existing(folder.path(), DirectoryOptions::default()).unwrap().is_some());
 }
+
+#[tokio::test]
+async fn a_store_grows_up_to_its_quota_and_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = DirectoryOptions { quota: Some(1100), ..DirectoryOptions::default() };
+    let registry = DirectoryRegistry::open(folder.path(), options).unwrap();
+    let vpc = name("acme/vpc");
+    push(&registry, "acme/vpc", &"x".repeat(400), &["v1"]).await.unwrap();
+    let is_full = |outcome: Result<()>| {
+        let Err(RegistryError::Io { source, action }) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(source.kind(), ErrorKind::QuotaExceeded);
+        assert!(action.contains("1100"), "{action}");
+    };
+    let large = "y".repeat(400);
+    let source = BytesSource(Bytes::from(large.clone()));
+    is_full(registry.put_blob(&vpc, &Digest::of(large.as_bytes()), &source).await);
+    // An upload whose length nobody knows before.
+    let upload = registry.open_upload(&vpc, Algorithm::Sha256).await.unwrap();
+    let pieces = stream::iter([Ok(Bytes::from(vec![0; 100])), Ok(Bytes::from(vec![0; 300]))]).boxed();
+    is_full(registry.append_upload(&vpc, &upload, None, pieces).await.map(drop));
+    assert_eq!(registry.upload_offset(&vpc, &upload).await.unwrap(), 100, "it may go on when there is room");
+    is_full(push(&registry, "acme/vpc", "small", &["v2"]).await.map(drop));
+    assert_eq!(tags(&registry, "acme/vpc").await, ["v1"]);
+    // What other processes remove counts.
+    registry.cancel_upload(&vpc, &upload).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    push(&registry, "acme/vpc", "small", &["v2"]).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_folder_s_own_quota_counts_for_everybody() {
+    let folder = tempfile::tempdir().unwrap();
+    open(&folder);
+    fs::write(folder.path().join("ocimod.json"), r#"{"formatVersion":1,"quota":10}"#).unwrap();
+    let source = BytesSource(Bytes::from_static(b"more than that"));
+    let full = open(&folder).put_blob(&name("a"), &Digest::of(b"more than that"), &source).await;
+    assert!(
+        matches!(full, Err(RegistryError::Io { source, .. }) if source.kind() == ErrorKind::QuotaExceeded)
+    );
+}
+
+#[tokio::test]
+async fn uploads_wait_for_their_turn_and_are_then_sent_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = DirectoryOptions { concurrent_uploads: 1, ..DirectoryOptions::default() };
+    let registry = DirectoryRegistry::open(folder.path(), options).unwrap();
+    let turn = registry.upload_turn().await.unwrap();
+    let refused = registry.upload_turn().await;
+    assert!(matches!(refused, Err(RegistryError::TooManyRequests { retry_after: Some(_), .. })));
+    drop(turn);
+    drop(registry.upload_turn().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_manifest_has_a_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder);
+    let manifest = NewManifest {
+        media_type: IMAGE_INDEX.into(),
+        bytes: format!(r#"{{"schemaVersion":2,"manifests":[],"x":"{}"}}"#, "x".repeat(4 << 20)).into(),
+        digest: None,
+        tags: Vec::new(),
+        condition: Condition::None,
+    };
+    let refused = registry.put_manifest(&name("a"), &manifest).await;
+    assert!(matches!(refused, Err(RegistryError::TooLarge { .. })));
+}

@@ -10,6 +10,10 @@ use super::store::{Store, writing};
 use crate::oci::{Digest, Repository};
 use crate::registry::{RegistryError, Result, UploadId};
 
+/// How many uploads may be open, whoever opened them: far more than clients use, few enough that those of clients that never
+/// end theirs take no disk's files. The collection of garbage removes idle ones.
+const OPEN_UPLOADS: usize = 10_000;
+
 /// An upload that nobody else appends to or ends for as long as this is there.
 pub(super) struct Session {
     pub(super) file: File,
@@ -20,6 +24,12 @@ pub(super) struct Session {
 impl Store {
     /// Opens an upload session.
     pub(super) fn open_upload(&self, repository: &Repository) -> Result<UploadId> {
+        let folder = self.layout.uploads();
+        let open = std::fs::read_dir(&folder).map_err(writing(&folder))?.take(OPEN_UPLOADS).count();
+        if open >= OPEN_UPLOADS {
+            return Err(RegistryError::TooManyRequests { registry: "the store".into(), retry_after: None });
+        }
+        self.usage.check(&self.layout, 0)?;
         let word = random_word()?;
         let upload = UploadId::new(&word).ok_or(RegistryError::UploadUnknown)?;
         let path = self.layout.upload(repository, &upload);
