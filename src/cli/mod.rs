@@ -161,12 +161,12 @@ fn run_verb(verb: Verb, context: &Context) -> Result<ExitStatus, Failure> {
     let outcome = runtime.block_on(async {
         match verb {
             Verb::Serve(verb) => verb.run(context).await,
-            // Boxed, since a push is the largest of them by far.
+            // Boxed, since a push is the largest of them by far, and a check is one that stops before the end.
             Verb::Push(verb) => until_interrupted(Box::pin(verb.run(context))).await,
             Verb::Pull(verb) => until_interrupted(verb.run(context)).await,
             Verb::List(verb) => until_interrupted(verb.run(context)).await,
             Verb::Inspect(verb) => until_interrupted(verb.run(context)).await,
-            Verb::Check(verb) => until_interrupted(verb.run(context)).await,
+            Verb::Check(verb) => until_interrupted(Box::pin(verb.run(context))).await,
             Verb::Pack(verb) => until_interrupted(verb.run(context)).await,
             Verb::Store(verb) => until_interrupted(verb.run(context)).await,
             Verb::Config(verb) => verb.run(context).await,

@@ -1,10 +1,13 @@
 //! What is wrong with a module: everything that a push would refuse, gathered instead of stopping at the first.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use super::NoProgress;
 use super::error::{OperationError, Result};
 use super::finding::Finding;
 use super::prepare::{self, Naming};
+use super::push::{self, PushRequest};
 use super::resolve::{self, OwnHosts};
 use super::routes::Routes;
 use crate::module::Host;
@@ -66,5 +69,34 @@ pub async fn check(request: &CheckRequest, routes: Option<&Routes>) -> Result<Ve
         Err(OperationError::Refused(refused)) => findings.extend(refused),
         Err(error) => return Err(error),
     }
+    // What is published is compared last: where anything else is wrong, a push would not come to it.
+    if let (Some(routes), true, true) =
+        (routes, findings.is_empty(), named.is_some_and(|named| named.version.is_some()))
+    {
+        findings.extend(compare(request, routes).await?);
+    }
     Ok(findings)
+}
+
+/// What a push of this very version would say of what is published.
+async fn compare(request: &CheckRequest, routes: &Routes) -> Result<Option<Finding>> {
+    let push = PushRequest {
+        source: request.source.clone(),
+        naming: request.naming.clone(),
+        host_aliases: request.host_aliases.clone(),
+        form: None,
+        strict: request.strict,
+        dry_run: true,
+        created: None,
+    };
+    match push::push(routes, &push, Arc::new(NoProgress)).await {
+        Ok(_) => Ok(None),
+        Err(error @ (OperationError::Exists { .. } | OperationError::OtherForm { .. })) => {
+            Ok(Some(Finding::general("version-exists", error.to_string())))
+        }
+        Err(error @ OperationError::OtherModule { .. }) => {
+            Ok(Some(Finding::general("other-module", error.to_string())))
+        }
+        Err(error) => Err(error),
+    }
 }

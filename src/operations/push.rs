@@ -156,7 +156,12 @@ impl Push<'_> {
         if stored.artifact.kind != self.prepared.kind {
             return Err(exists("is a module of another kind".to_owned()));
         }
-        let zip = download::archive(&stored.place, &stored.artifact.archive).await?;
+        let zip = match download::archive(&stored.place, &stored.artifact.archive).await {
+            Err(OperationError::Registry { source, place }) if is_damage(&source) => {
+                return self.mend(&stored, existing, OperationError::registry(place)(source)).await;
+            }
+            zip => zip?,
+        };
         let ours = self.prepared.tree.clone();
         // A generated module file depends on what else is in the registry; the files that it is generated from are compared.
         let file = stored.module_file().await?;
@@ -201,22 +206,58 @@ impl Push<'_> {
             }
         }
         let (digest, bytes_sent) = self.complete(&stored, existing).await?;
-        let tag = if existing.has_tag || digest != stored.digest {
-            &existing.tag
-        } else {
-            &artifact::bundle_tag(&existing.tag)?
-        };
-        Ok(Pushed {
+        Ok(self.unchanged(&stored, existing, digest, bytes_sent))
+    }
+
+    /// The answer of a push that found its version there.
+    fn unchanged(
+        &self,
+        stored: &StoredModule,
+        existing: &TaggedVersion,
+        digest: Digest,
+        bytes_sent: u64,
+    ) -> Pushed {
+        // Where the bundle alone was copied, its tag is all there is.
+        let is_tagged = existing.has_tag || digest != stored.digest;
+        let reference =
+            if is_tagged { Reference::Tag(existing.tag.clone()) } else { stored.reference.clone() };
+        Pushed {
             address: self.named.module.to_string(),
             version: stored.version.clone(),
-            reference: Some(stored.place.reference(&tag.clone().into())),
+            reference: Some(stored.place.reference(&reference)),
             pinned: Some(stored.place.reference(&digest.clone().into())),
             digest: Some(digest),
             created: false,
             dependencies: stored.artifact.dependencies.clone(),
             bytes_sent,
             files: self.prepared.tree.entries().iter().map(|entry| entry.name.clone()).collect(),
-        })
+        }
+    }
+
+    /// The stored zip is gone or damaged. Where this push has the same, it is sent again; else nothing can be compared.
+    async fn mend(
+        &self,
+        stored: &StoredModule,
+        existing: &TaggedVersion,
+        damage: OperationError,
+    ) -> Result<Pushed> {
+        let assembled = match &stored.version {
+            Some(version) => Some(self.assemble(version, &stored.artifact.dependencies).await?),
+            None => None,
+        };
+        let Some(assembled) = assembled.filter(|ours| ours.artifact.archive == stored.artifact.archive)
+        else {
+            return Err(damage);
+        };
+        let Content { digest, size } = &stored.artifact.archive;
+        let mut bytes_sent = 0;
+        if !self.request.dry_run {
+            let zip = FileSource::new(assembled.zip.path(), *size);
+            bytes_sent = self.put("module", digest, &zip).await?;
+            self.progress.warn(&format!("{} had lost its zip; it was sent again", stored.name()));
+        }
+        let (manifest, completed) = self.complete(stored, existing).await?;
+        Ok(self.unchanged(stored, existing, manifest, bytes_sent + completed))
     }
 
     /// Sets the version's tag where an earlier push was cut off between the bundle's tag and that one; answers the digest at the
@@ -610,6 +651,16 @@ fn compare_trees(ours: &Tree, theirs: &Tree, except: &[&str]) -> Result<Option<S
         }
     }
     Ok(Some("has other content".to_owned()))
+}
+
+/// Whether a stored blob is not there or not what it was: a push of the same can mend that.
+fn is_damage(error: &RegistryError) -> bool {
+    matches!(
+        error,
+        RegistryError::BlobUnknown(_)
+            | RegistryError::DigestMismatch { .. }
+            | RegistryError::SizeMismatch { .. }
+    )
 }
 
 /// A source that tells how far it was read.

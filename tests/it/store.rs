@@ -94,10 +94,15 @@ fn damage_is_reported_and_a_push_mends_it() {
     let found = ocimod.run(["store", "verify", "--format", "json", "store"]).fails_with(1).json();
     assert_eq!(found["damage"][0]["kind"], json!("missing"));
 
-    // Whoever has the module puts it back: into another store, and from there by a tool of images, or by the API.
-    let again = format!("dir:{}", ocimod.folder("again").display());
-    assert_eq!(ocimod.push(&again, &folder, "acme/a/null@1.0.0", &[])["digest"], pushed["digest"]);
-    fs::copy(ocimod.home.path().join("again/_blobs/sha256").join(hex), &blob).unwrap();
+    // Whoever has the module pushes it again; another one is not taken for it.
+    let mended = ocimod.push(&registry, &folder, "acme/a/null@1.0.0", &[]);
+    assert_eq!((&mended["digest"], &mended["created"]), (&pushed["digest"], &json!(false)));
+    assert!(mended["bytes_sent"].as_u64().is_some_and(|bytes| bytes > 0));
+    is_whole(&ocimod);
+    fs::remove_file(&blob).unwrap();
+    let other = module(&ocimod, "b", "world").display().to_string();
+    ocimod.run(["push", "--registry", &registry, &other, "acme/a/null@1.0.0"]).fails_with(1);
+    ocimod.push(&registry, &folder, "acme/a/null@1.0.0", &[]);
     is_whole(&ocimod);
 }
 
