@@ -8,6 +8,7 @@ mod failing_registry;
 mod published_versions;
 mod push;
 mod redirect;
+mod regression;
 mod serve;
 mod store;
 mod support;
