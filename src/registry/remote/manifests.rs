@@ -105,14 +105,22 @@ impl RemoteRegistry {
         if is_there && digest.algorithm() == Algorithm::Sha256 && manifest.subject.is_none() {
             return Ok(PutManifest { digest, subject: None });
         }
-        let subject = self.put_tagged(repository, new, &digest, &tags).await?;
-        if new.condition == Condition::AbsentOrSame {
+        let pushed = self.put_tagged(repository, new, &digest, &tags).await;
+        // A registry that keeps tags from moving refuses the loser of a race, and says so in words of its own: the tag tells.
+        let is_refused = matches!(pushed, Err(RegistryError::Denied { .. } | RegistryError::Protocol { .. }));
+        if new.condition == Condition::AbsentOrSame && (pushed.is_ok() || is_refused) {
             for tag in &tags {
-                if let Some(existing) = self.other_digest(repository, tag, &new.bytes).await? {
-                    return Err(RegistryError::TagExists { tag: tag.clone(), existing });
+                match self.other_digest(repository, tag, &new.bytes).await {
+                    Ok(Some(existing)) => {
+                        return Err(RegistryError::TagExists { tag: tag.clone(), existing });
+                    }
+                    Ok(None) => {}
+                    Err(_) if is_refused => break,
+                    Err(error) => return Err(error),
                 }
             }
         }
+        let subject = pushed?;
         self.keep_referrer(repository, new, &manifest, &digest, subject.as_ref()).await?;
         Ok(PutManifest { digest, subject })
     }
