@@ -46,13 +46,13 @@ impl Check {
     pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
         let request = CheckRequest {
             source: context.environment.absolute(&self.source),
-            naming: self.module.naming(None)?,
+            naming: self.module.naming(context, None)?,
             host_aliases: self.module.host_aliases()?,
             strict: self.module.strict,
         };
         // Nobody's own folder is looked at for dependencies: that they are not there would say nothing.
         let routes = match context.registry.choose(context) {
-            Ok(choice @ RegistryChoice::Named { .. }) => Some(context.routes(&choice).await?),
+            Ok(choice @ RegistryChoice::Named { .. }) => Some(context.routes_to_read(&choice).await?),
             _ => None,
         };
         let findings = check::check(&request, routes.as_ref()).await?;
@@ -65,7 +65,6 @@ impl Check {
             Failure::new(ErrorKind::Refused, format!("a push would be refused: {} to mend", findings.len()));
         let error = Some(failure.as_json()["error"].clone());
         context.printer.answer(&CheckAnswer { findings, error })?;
-        context.printer.note(failure.message());
-        Ok(failure.kind().exit_status())
+        Ok(context.printer.failure_beside_answer(&failure))
     }
 }

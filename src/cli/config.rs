@@ -120,7 +120,7 @@ impl Config {
 
 async fn show_places(context: &Context, address: &str) -> Result<ExitStatus, Failure> {
     let module = published::name(&parse_address(address)?)?;
-    let routes = context.routes(&context.registry.choose(context)?).await?;
+    let routes = context.routes_to_read(&context.registry.choose(context)?).await?;
     let places = routes.places(&module).map_err(OperationError::from)?;
     context.printer.answer(&ShownPlaces {
         address: module.to_string(),

@@ -9,7 +9,7 @@ use super::settings::Settings;
 use crate::module::Address;
 use crate::operations::connect::Connection;
 use crate::operations::published::{self, StoredModule};
-use crate::operations::routes::{RegistrySetting, RepositoryTemplate, Routes};
+use crate::operations::routes::{RepositoryTemplate, Routes};
 use crate::registry::credentials::{CredentialEnvironment, CredentialSource};
 
 /// What a verb works with, beside its own options.
@@ -25,7 +25,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// How registries are reached.
+    /// How registries are reached, by who only reads.
     fn connection(&self, choice: &RegistryChoice) -> Result<Connection, Failure> {
         let path = |key: &str, path: &std::path::PathBuf| self.settings.folder_of(key).join(path);
         let identity = match (&self.registry.cert_file, &self.registry.key_file) {
@@ -35,7 +35,9 @@ impl Context {
         };
         let folder = match choice {
             RegistryChoice::Named { folder, .. } => folder.clone(),
-            RegistryChoice::UserFolder(_) => self.environment.working_folder.clone(),
+            RegistryChoice::UserFolder(_) | RegistryChoice::Temporary(_) => {
+                self.environment.working_folder.clone()
+            }
         };
         Ok(Connection {
             credentials: CredentialSource::from_environment(CredentialEnvironment {
@@ -54,17 +56,23 @@ impl Context {
             ca_file: self.registry.ca_file.as_ref().map(|file| path("ca-file", file)),
             identity,
             folder,
+            makes_stores: false,
         })
     }
 
-    /// The registries of a choice, opened.
-    pub(super) async fn routes(&self, choice: &RegistryChoice) -> Result<Routes, Failure> {
-        let setting = match choice {
-            RegistryChoice::Named { text, .. } => text.parse().map_err(wrong)?,
-            RegistryChoice::UserFolder(folder) => RegistrySetting::directory(folder),
-        };
+    /// The registries of a choice, opened for reading.
+    pub(super) async fn routes_to_read(&self, choice: &RegistryChoice) -> Result<Routes, Failure> {
+        self.routes(choice, self.connection(choice)?).await
+    }
+
+    /// The same for writing: folders become stores where they are none.
+    pub(super) async fn routes_to_write(&self, choice: &RegistryChoice) -> Result<Routes, Failure> {
+        self.routes(choice, Connection { makes_stores: true, ..self.connection(choice)? }).await
+    }
+
+    async fn routes(&self, choice: &RegistryChoice, connection: Connection) -> Result<Routes, Failure> {
         let template: RepositoryTemplate = self.registry.module_repository.parse().map_err(wrong)?;
-        Ok(self.connection(choice)?.routes(&setting, template).await?)
+        Ok(connection.routes(&choice.setting()?, template).await?)
     }
 
     /// The version of a module that an address and `--version` name.
@@ -77,9 +85,16 @@ impl Context {
         let constraint = version.map(parse_constraint).transpose()?;
         let choice = self.registry.choose(self)?;
         let stored = if let Address::Oci(place) = &address.address {
+            if constraint.is_some() {
+                return Err(Failure::usage(format!(
+                    "`{place}` is one manifest, so `--version` has nothing to choose from"
+                ))
+                .with_hint("leave out `--version`, or write the module's address"));
+            }
             self.connection(&choice)?.load(place).await
         } else {
-            let routes = self.routes(&choice).await?;
+            choice.expect_folders()?;
+            let routes = self.routes_to_read(&choice).await?;
             published::select(&routes, &address, constraint.as_ref()).await
         };
         let stored = stored.map_err(|error| choice.explain(error.into()))?;
@@ -89,13 +104,21 @@ impl Context {
     /// `SOURCE_DATE_EPOCH` (<https://reproducible-builds.org/specs/source-date-epoch/>).
     pub(super) fn source_date(&self) -> Result<Option<i64>, Failure> {
         let Some(text) = self.environment.variable("SOURCE_DATE_EPOCH") else { return Ok(None) };
-        let seconds = text.to_str().and_then(|text| text.parse::<i64>().ok()).filter(|seconds| *seconds >= 0);
-        let wrong = || Failure::usage("SOURCE_DATE_EPOCH is not a number of seconds since 1970");
-        seconds.map(Some).ok_or_else(wrong)
+        let seconds = text.to_str().and_then(|text| text.parse::<i64>().ok());
+        let wrong = || {
+            Failure::usage(format!(
+                "SOURCE_DATE_EPOCH is `{}`; expected the seconds from 1970 to a date before the year 10000",
+                text.display()
+            ))
+        };
+        seconds.filter(|seconds| (0..=LAST_SECOND).contains(seconds)).map(Some).ok_or_else(wrong)
     }
 }
 
+/// 9999-12-31T23:59:59Z: a year has four digits in RFC 3339, and so in annotations.
+const LAST_SECOND: i64 = 253_402_300_799;
+
 /// A setting that cannot be read.
-fn wrong(error: impl std::fmt::Display) -> Failure {
+pub(super) fn wrong(error: impl std::fmt::Display) -> Failure {
     Failure::usage(error.to_string())
 }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use crate::artifact::ArtifactError;
 use crate::operations::OperationError;
 use crate::operations::routes::RouteError;
 use crate::registry::RegistryError;
@@ -265,7 +266,13 @@ impl Classify for OperationError {
             | Self::Template(_)
             | Self::Usage { .. }
             | Self::Route(RouteError::NoRegistry(_)) => ErrorKind::Usage,
-            Self::NoModule { .. } | Self::NoVersion { .. } | Self::NotAModule { .. } => ErrorKind::NotFound,
+            Self::NoModule { .. } | Self::NoVersion { .. } => ErrorKind::NotFound,
+            Self::NotAModule { source, .. } => match source {
+                ArtifactError::NotAModule { .. } => ErrorKind::NotFound,
+                ArtifactError::ArchiveLayers(_)
+                | ArtifactError::Dependency { .. }
+                | ArtifactError::ModuleFileData(_) => ErrorKind::Damaged,
+            },
             Self::Exists { .. } | Self::OtherForm { .. } => ErrorKind::Immutable,
             Self::OtherModule { .. }
             | Self::Refused(_)

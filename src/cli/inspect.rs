@@ -8,8 +8,9 @@ use serde_json::Value;
 
 use super::Context;
 use super::failure::{ExitStatus, Failure};
-use super::printer::Answer;
+use super::printer::{Answer, visible_line};
 use crate::artifact::DependencyLayer;
+use crate::module::Host;
 use crate::operations::inspect;
 
 /// Show a module's manifest, module file, dependencies, inputs and outputs
@@ -66,19 +67,20 @@ struct InspectAnswer {
 
 impl Answer for InspectAnswer {
     fn write_text(&self, text: &mut String) -> std::fmt::Result {
-        let mut line = |label: &str, value: &str| writeln!(text, "{label:<13} {value}");
+        let mut line = |label: &str, value: &str| writeln!(text, "{label:<13} {}", visible_line(value));
         line("address", &self.address)?;
         line("version", self.version.as_deref().unwrap_or("-"))?;
         line("kind", self.kind)?;
         line("reference", &self.reference)?;
         line("digest", &self.digest)?;
-        line("module", self.module.as_deref().unwrap_or("-"))?;
+        line("module", self.module.as_deref().map_or("-", without_placeholder))?;
         for dependency in &self.dependencies {
-            line("brings along", &dependency.module)?;
+            line("brings along", without_placeholder(&dependency.module))?;
         }
         if let Some(annotations) = self.manifest["annotations"].as_object() {
             for (key, value) in annotations {
-                writeln!(text, "{key} {}", value.as_str().unwrap_or_default())?;
+                let line = format!("{key} {}", value.as_str().unwrap_or_default());
+                writeln!(text, "{}", visible_line(&line))?;
             }
         }
         write_values(text, "inputs", &self.inputs)?;
@@ -94,9 +96,16 @@ fn write_values(text: &mut String, label: &str, values: &Value) -> std::fmt::Res
         let description =
             value["description"].as_str().and_then(|text| text.lines().next()).unwrap_or_default();
         let line = format!("  {:<24} {description}", value["name"].as_str().unwrap_or_default());
-        writeln!(text, "{}", line.trim_end())?;
+        writeln!(text, "{}", visible_line(line.trim_end()))?;
     }
     Ok(())
+}
+
+/// The path of an OpenTofu module as people write it, where it has no host of its own. A CUE module is never on the placeholder
+/// host.
+pub(super) fn without_placeholder(path: &str) -> &str {
+    let rest = path.strip_prefix(Host::INTERNAL).and_then(|rest| rest.strip_prefix('/'));
+    rest.unwrap_or(path)
 }
 
 impl Inspect {

@@ -4,13 +4,16 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::Context;
-use super::failure::{ExitStatus, Failure};
+use super::failure::{ErrorKind, ExitStatus, Failure};
+use super::inspect::without_placeholder;
 use super::module_options::parse_address;
 use super::printer::{Answer, write_columns};
 use crate::operations::list::{self, ListedModule};
 use crate::operations::published;
+use crate::operations::routes::Routes;
 
 /// List the modules in the registry, or the versions of one
 #[derive(Args, Clone, Debug)]
@@ -23,10 +26,20 @@ pub struct List {
     pub digests: bool,
 }
 
-/// `modules`: an array of objects.
+/// `modules`: an array of objects; `failed`: an array of `repository`, `kind`, `message`; and `error` where there are any.
 #[derive(Serialize)]
 struct ModulesAnswer {
     modules: Vec<ShownModule>,
+    failed: Vec<FailedRepository>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Value>,
+}
+
+#[derive(Serialize)]
+struct FailedRepository {
+    repository: String,
+    kind: ErrorKind,
+    message: String,
 }
 
 #[derive(Serialize)]
@@ -53,7 +66,8 @@ impl ShownModule {
 
 impl Answer for ModulesAnswer {
     fn write_text(&self, text: &mut String) -> std::fmt::Result {
-        let rows: Vec<_> = self.modules.iter().map(|it| [it.module.as_str(), &it.version, it.kind]).collect();
+        let rows: Vec<_> =
+            self.modules.iter().map(|it| [without_placeholder(&it.module), &it.version, it.kind]).collect();
         write_columns(text, &rows)
     }
 }
@@ -84,18 +98,34 @@ impl Answer for VersionsAnswer {
 }
 
 impl List {
+    async fn modules(context: &Context, routes: &Routes) -> Result<ExitStatus, Failure> {
+        let list::Listing { modules, failed } = list::modules(routes).await?;
+        if modules.is_empty() && failed.is_empty() {
+            context.printer.note("there are no modules in the registry");
+        }
+        let failed: Vec<_> = failed
+            .into_iter()
+            .map(|(place, error)| {
+                let failure = Failure::from(error);
+                let message = failure.message().to_owned();
+                context.printer.warning(&format!("left out: {message}"));
+                FailedRepository { repository: place.name(), kind: failure.kind(), message }
+            })
+            .collect();
+        let failure = (!failed.is_empty()).then(|| {
+            Failure::new(ErrorKind::Failed, format!("repositories that cannot be read: {}", failed.len()))
+        });
+        let error = failure.as_ref().map(|failure| failure.as_json()["error"].clone());
+        let modules = modules.into_iter().map(ShownModule::of).collect();
+        context.printer.answer(&ModulesAnswer { modules, failed, error })?;
+        Ok(failure.map_or(ExitStatus::Done, |failure| context.printer.failure_beside_answer(&failure)))
+    }
+
     pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
         let choice = context.registry.choose(context)?;
-        let routes = context.routes(&choice).await?;
-        let Some(address) = &self.address else {
-            let modules = list::modules(&routes).await?;
-            if modules.is_empty() {
-                context.printer.note("there are no modules in the registry");
-            }
-            let modules = modules.into_iter().map(ShownModule::of).collect();
-            context.printer.answer(&ModulesAnswer { modules })?;
-            return Ok(ExitStatus::Done);
-        };
+        choice.expect_folders()?;
+        let routes = context.routes_to_read(&choice).await?;
+        let Some(address) = &self.address else { return Self::modules(context, &routes).await };
         let address = parse_address(address)?;
         let module = published::name(&address)?;
         let mut published =

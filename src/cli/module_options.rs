@@ -3,8 +3,10 @@
 
 use clap::Args;
 
+use super::Context;
 use super::failure::Failure;
-use crate::module::{AddressAt, Constraint, Host, Version};
+use super::settings::Origin;
+use crate::module::{Address, AddressAt, Constraint, Host, Version};
 use crate::operations::prepare::Naming;
 
 /// Name, version and dependencies of a module that is packed.
@@ -29,13 +31,24 @@ pub struct ModuleOptions {
 
 impl ModuleOptions {
     /// What the caller says of the module's name and version.
-    pub(super) fn naming(&self, address: Option<&str>) -> Result<Naming, Failure> {
-        Ok(Naming {
+    pub(super) fn naming(&self, context: &Context, address: Option<&str>) -> Result<Naming, Failure> {
+        let naming = Naming {
             address: address.map(parse_address).transpose()?,
             version: self.version.as_deref().map(parse_version).transpose()?,
             namespace: self.namespace.clone(),
             host: self.host.as_deref().map(parse_host).transpose()?,
-        })
+        };
+        // A variable or the file says what holds where the command line says nothing; an address says it.
+        if let (Some(AddressAt { address: Address::Tofu(address), .. }), Some(host)) =
+            (&naming.address, &naming.host)
+            && let Some(other) = address.host()
+            && other != host
+            && *context.settings.origin("host") == Origin::Flag
+        {
+            return Err(Failure::usage(format!("`{address}` is on `{other}`, and `--host` says `{host}`"))
+                .with_hint("leave out `--host`, or the host of the address"));
+        }
+        Ok(naming)
     }
 
     /// The hosts that the module had before.

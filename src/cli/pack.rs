@@ -48,7 +48,7 @@ impl Answer for PackAnswer {
 
 impl Pack {
     pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
-        let routes = context.routes(&context.registry.choose(context)?).await?;
+        let routes = context.routes_to_read(&context.registry.choose(context)?).await?;
         let source = context.environment.absolute(&self.source);
         let output = self.output.clone().unwrap_or_else(|| {
             let name = source.file_name().unwrap_or_else(|| "module".as_ref());
@@ -57,7 +57,7 @@ impl Pack {
             name.into()
         });
         let request = PackRequest {
-            naming: self.module.naming(self.address.as_deref())?,
+            naming: self.module.naming(context, self.address.as_deref())?,
             host_aliases: self.module.host_aliases()?,
             strict: self.module.strict,
             output: context.environment.absolute(&output),

@@ -134,6 +134,15 @@ impl Printer {
         if failure.is_broken_pipe() {
             return ExitStatus::Done;
         }
+        if self.format == Format::Json {
+            // Whether anybody reads it or not, the verb has failed.
+            let _ = self.raw(format!("{:#}\n", failure.as_json()).as_bytes());
+        }
+        self.failure_beside_answer(failure)
+    }
+
+    /// The same of a verb that has answered all the same, with the failure in it where JSON was asked for.
+    pub(super) fn failure_beside_answer(&self, failure: &Failure) -> ExitStatus {
         match failure.rendered_usage() {
             Some(usage) => self.on_stderr(usage.ansi().to_string().trim_end().as_bytes()),
             None => self.labelled("error", AnsiColor::Red, failure.message()),
@@ -142,10 +151,6 @@ impl Printer {
         let shown = |hint: &&String| failure.rendered_usage().is_none_or(|usage| !contains(usage, hint));
         for hint in failure.hints().iter().filter(shown) {
             self.labelled("hint", AnsiColor::Cyan, hint);
-        }
-        if self.format == Format::Json {
-            // Whether anybody reads it or not, the verb has failed.
-            let _ = self.raw(format!("{:#}\n", failure.as_json()).as_bytes());
         }
         failure.kind().exit_status()
     }
@@ -256,6 +261,11 @@ pub fn visible(text: &str) -> String {
         }
         shown
     })
+}
+
+/// The same for text that belongs on one line.
+pub(super) fn visible_line(text: &str) -> String {
+    visible(text).replace('\n', "\\n")
 }
 
 /// Writes rows in columns that stand below each other, without spaces at the end of a line.

@@ -91,10 +91,14 @@ impl Answer for PushAnswer {
 impl Push {
     pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
         let choice = context.registry.choose_to_write(context, "push", self.dry_run)?;
-        let routes = context.routes(&choice).await?;
+        let routes = if self.dry_run {
+            context.routes_to_read(&choice).await?
+        } else {
+            context.routes_to_write(&choice).await?
+        };
         let request = PushRequest {
             source: context.environment.absolute(&self.source),
-            naming: self.module.naming(self.address.as_deref())?,
+            naming: self.module.naming(context, self.address.as_deref())?,
             host_aliases: self.module.host_aliases()?,
             form: self.deps.map(Into::into),
             strict: self.module.strict,
@@ -103,7 +107,11 @@ impl Push {
         };
         let pushed = push::push(&routes, &request, context.printer.progress()).await?;
         if let (true, Some(reference)) = (self.dry_run, &pushed.reference) {
-            context.printer.note(&format!("would be pushed as {reference}"));
+            context.printer.note(&if pushed.created {
+                format!("would be pushed as {reference}")
+            } else {
+                format!("{reference} is there already with the same content, so a push would change nothing")
+            });
         }
         context.printer.answer(&PushAnswer {
             address: pushed.address,

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Context;
+use super::context::wrong;
 use super::environment::Environment;
 use super::failure::{ErrorKind, Failure};
 use super::settings::Settings;
+use crate::operations::routes::{RegistryLocation, RegistrySetting};
 
 /// The registry, and what goes with it.
 #[derive(Args, Clone, Debug)]
@@ -48,6 +50,8 @@ pub enum RegistryChoice {
     },
     /// Nobody did: a directory of OCI image layouts in the user's data folder.
     UserFolder(PathBuf),
+    /// A directory that goes with the process.
+    Temporary(PathBuf),
 }
 
 impl RegistryOptions {
@@ -79,6 +83,34 @@ impl RegistryOptions {
 }
 
 impl RegistryChoice {
+    /// What is opened.
+    pub(super) fn setting(&self) -> Result<RegistrySetting, Failure> {
+        match self {
+            Self::Named { text, .. } => text.parse().map_err(wrong),
+            Self::UserFolder(folder) | Self::Temporary(folder) => Ok(RegistrySetting::directory(folder)),
+        }
+    }
+
+    /// A folder that somebody names to read from and that is not there is a slip of the pen. The user's own is made by the first push.
+    pub(super) fn expect_folders(&self) -> Result<(), Failure> {
+        let Self::Named { folder: base, .. } = self else { return Ok(()) };
+        for (_, location) in self.setting()?.locations() {
+            if let RegistryLocation::Directory(path) = location
+                && !base.join(path).exists()
+            {
+                return Err(Failure::new(
+                    ErrorKind::NotFound,
+                    format!(
+                        "there is no folder {}, so there is no module in `{location}`",
+                        base.join(path).display()
+                    ),
+                )
+                .with_hint("a first `ocimod push` to it makes it"));
+            }
+        }
+        Ok(())
+    }
+
     /// A failure to find something, which may well be for want of a registry.
     #[must_use]
     pub fn explain(&self, failure: Failure) -> Failure {

@@ -15,7 +15,7 @@ use super::settings::Origin;
 use crate::module::Host;
 use crate::operations::prepare::Naming;
 use crate::operations::push::{self, PushRequest};
-use crate::operations::routes::{RegistrySetting, Routes};
+use crate::operations::routes::Routes;
 use crate::server::{self, App, Modules, ServerOptions};
 
 /// Serve modules to OpenTofu and Terraform, and the embedded registry to every OCI client
@@ -93,9 +93,12 @@ impl Serve {
         })?;
         let choice = match &temporary {
             Some(folder) => Self::temporary_choice(context, folder.path())?,
-            None => context.registry.choose(context)?,
+            None if self.push.is_empty() => context.registry.choose(context)?,
+            None => context.registry.choose_to_write(context, "serve --push", false).map_err(|failure| {
+                failure.with_hint("or let the modules go with the process: `--temporary`")
+            })?,
         };
-        let routes = context.routes(&choice).await?;
+        let routes = context.routes_to_write(&choice).await?;
         for first in &self.push {
             self.push_first(context, &routes, first, host.as_ref()).await?;
         }
@@ -103,12 +106,7 @@ impl Serve {
         let address = listener.local_addr().map_err(|error| {
             Failure::new(ErrorKind::Failed, format!("the address cannot be read: {error}"))
         })?;
-        let embedded = match &choice {
-            RegistryChoice::UserFolder(_) => true,
-            RegistryChoice::Named { text, .. } => {
-                text.parse::<RegistrySetting>().is_ok_and(|setting| setting.single_directory().is_some())
-            }
-        };
+        let embedded = choice.setting()?.single_directory().is_some();
         context.printer.note(&lines_to_paste(address, host.as_ref(), &routes, embedded));
         let options = ServerOptions {
             distribution: embedded,
@@ -140,7 +138,7 @@ impl Serve {
                 "`--temporary` is a registry of its own, so `--registry` cannot go with it",
             ));
         }
-        Ok(RegistryChoice::Named { text: format!("dir:{}", folder.display()), folder: folder.to_owned() })
+        Ok(RegistryChoice::Temporary(folder.to_owned()))
     }
 
     async fn push_first(

@@ -4,17 +4,21 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::artifact;
+use crate::artifact::{self, TaggedVersion};
 use crate::module::OciAddress;
-use crate::oci::Reference;
+use crate::oci::{Reference, Repository, Tag};
 use crate::registry::credentials::CredentialSource;
 use crate::registry::directory::{DirectoryOptions, DirectoryRegistry};
-use crate::registry::remote::{RegistryHostError, RemoteOptions, RemoteRegistry, TlsOptions};
-use crate::registry::{RegistryError, SharedRegistry};
+use crate::registry::remote::{RegistryHost, RegistryHostError, RemoteOptions, RemoteRegistry, TlsOptions};
+use crate::registry::{
+    Answer, ManifestHead, Page, PageRequest, Registry, RegistryError, SharedRegistry, StoredManifest,
+};
 
 use super::error::{OperationError, Result};
 use super::published::{self, StoredModule};
-use super::routes::{Place, RegistryLocation, RegistrySetting, RepositoryTemplate, Routes, Target};
+use super::routes::{
+    Place, RegistryLocation, RegistrySetting, RegistrySettingError, RepositoryTemplate, Routes, Target,
+};
 
 /// How registries are reached, whichever they are.
 #[derive(Clone)]
@@ -29,22 +33,42 @@ pub struct Connection {
     pub identity: Option<(PathBuf, PathBuf)>,
     /// The folder that relative paths count from.
     pub folder: PathBuf,
+    /// Whether a folder that is no store is made one. Else it is a registry that holds nothing.
+    pub makes_stores: bool,
 }
 
 impl Connection {
     /// Opens every registry of a setting.
     pub async fn routes(&self, setting: &RegistrySetting, template: RepositoryTemplate) -> Result<Routes> {
+        self.check_schemes(setting)?;
         let mut opened: HashMap<String, SharedRegistry> = HashMap::new();
         let mut routes = Vec::new();
         for (prefix, location) in setting.locations() {
-            if let Some(target) = self.open(location, &mut opened).await? {
-                routes.push((prefix.map(str::to_owned), target));
-            }
+            routes.push((prefix.map(str::to_owned), self.open(location, &mut opened).await?));
         }
         Ok(Routes::new(routes, template))
     }
 
-    /// The module at a place that is named outright.
+    /// A host that is named for plain http once and for https elsewhere would get the credentials of the one on the other way.
+    fn check_schemes(&self, setting: &RegistrySetting) -> Result<()> {
+        let mut known: HashMap<&RegistryHost, bool> = HashMap::new();
+        for (_, location) in setting.locations() {
+            if let RegistryLocation::Remote { host, insecure, .. } = location
+                && let Some(plain) = self.is_plain(host, *insecure)
+                && known.insert(host, plain).is_some_and(|known| known != plain)
+            {
+                return Err(RegistrySettingError::BothSchemes(host.to_string()).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a registry is spoken to in plain http; `None` where it is left to what answers, as on this machine.
+    fn is_plain(&self, host: &RegistryHost, insecure: Option<bool>) -> Option<bool> {
+        insecure.or(self.plain_http.then_some(true)).or((!host.is_loopback()).then_some(false))
+    }
+
+    /// The module at a place that is named outright. A version brings its bundle along, as everywhere.
     pub async fn load(&self, address: &OciAddress) -> Result<StoredModule> {
         let host = address.registry.parse().map_err(|error: RegistryHostError| OperationError::Usage {
             message: error.to_string(),
@@ -67,7 +91,10 @@ impl Connection {
                 });
             }
         };
-        published::load_reference(&place, &reference).await
+        match version_at(&place, &reference).await? {
+            Some(version) => published::load(&place, &version).await,
+            None => published::load_reference(&place, &reference).await,
+        }
     }
 
     async fn open(
@@ -80,12 +107,21 @@ impl Connection {
             RegistryLocation::Directory(path) => {
                 (format!("dir:{}", self.folder.join(path).display()), String::new())
             }
-            RegistryLocation::Remote { host, prefix, .. } => (host.to_string(), prefix.clone()),
+            RegistryLocation::Remote { host, prefix, insecure } => {
+                let scheme = match self.is_plain(host, *insecure) {
+                    Some(true) => "http:",
+                    Some(false) => "https:",
+                    None => "",
+                };
+                (format!("{scheme}{host}"), prefix.clone())
+            }
         };
         let registry = match opened.get(&key) {
             Some(registry) => Arc::clone(registry),
             None => match location {
-                RegistryLocation::Directory(path) => directory(self.folder.join(path)).await?,
+                RegistryLocation::Directory(path) => {
+                    open_directory(self.folder.join(path), self.makes_stores).await?
+                }
                 _ => self.remote(location)?,
             },
         };
@@ -97,7 +133,11 @@ impl Connection {
                 RegistryLocation::Remote { host, .. } => host.to_string(),
                 other => other.to_string(),
             },
-            identity: key.into(),
+            // Not the key: spoken to in another way it is the same registry.
+            identity: match location {
+                RegistryLocation::Remote { host, .. } => host.to_string().into(),
+                _ => key.into(),
+            },
             is_local: matches!(location, RegistryLocation::Directory(_)),
         }))
     }
@@ -109,7 +149,7 @@ impl Connection {
             }));
         };
         let options = RemoteOptions {
-            plain_http: insecure.map_or(self.plain_http.then_some(true), Some),
+            plain_http: self.is_plain(host, *insecure),
             tls: TlsOptions { ca_file: self.ca_file.clone(), client_certificate: self.identity.clone() },
             ..RemoteOptions::new(host.clone(), self.credentials.clone())
         };
@@ -121,16 +161,85 @@ impl Connection {
     }
 }
 
-/// A directory of OCI image layouts, where published versions do not change.
+/// The version that a tag says, with what there is of it; `None` for every other reference.
+async fn version_at(place: &Place, reference: &Reference) -> Result<Option<TaggedVersion>> {
+    let Reference::Tag(tag) = reference else { return Ok(None) };
+    let Some(version) = artifact::version_of(tag) else { return Ok(None) };
+    let has_bundle = match artifact::bundle_tag(tag) {
+        Ok(bundle) => has(place, bundle).await?,
+        // No tag is so long, so neither is the bundle's.
+        Err(_) => false,
+    };
+    // Where there is no bundle it is for the tag itself to say that it is not there.
+    let has_tag = !has_bundle || has(place, tag.clone()).await?;
+    Ok(Some(TaggedVersion { version, tag: tag.clone(), has_tag, has_bundle }))
+}
+
+async fn has(place: &Place, tag: Tag) -> Result<bool> {
+    let reference = Reference::Tag(tag);
+    match place.registry().manifest_head(&place.repository, &reference).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(OperationError::registry(place.reference(&reference))(error)),
+    }
+}
+
+/// A directory of OCI image layouts, where published versions do not change; made where there is none.
 pub async fn directory(path: PathBuf) -> Result<SharedRegistry> {
+    open_directory(path, true).await
+}
+
+async fn open_directory(path: PathBuf, makes_store: bool) -> Result<SharedRegistry> {
     let name = path.display().to_string();
     super::blocking(move || {
         let options = DirectoryOptions {
             immutable: Some(Arc::new(artifact::immutable_twins)),
             ..DirectoryOptions::default()
         };
-        let registry = DirectoryRegistry::open(&path, options).map_err(OperationError::registry(name))?;
-        Ok(Arc::new(registry) as SharedRegistry)
+        let opened = if makes_store {
+            DirectoryRegistry::open(&path, options).map(Some)
+        } else {
+            DirectoryRegistry::open_existing(&path, options)
+        };
+        Ok(match opened.map_err(OperationError::registry(name))? {
+            Some(registry) => Arc::new(registry) as SharedRegistry,
+            None => Arc::new(NoStore),
+        })
     })
     .await
+}
+
+/// A folder that is no store, or not there at all, for who only reads: it holds nothing, and nothing is written to it.
+struct NoStore;
+
+impl NoStore {
+    fn unknown(repository: &Repository) -> RegistryError {
+        RegistryError::RepositoryUnknown(repository.to_string())
+    }
+}
+
+impl Registry for NoStore {
+    fn tags<'a>(&'a self, repository: &'a Repository, _page: &'a PageRequest) -> Answer<'a, Page<Tag>> {
+        Box::pin(async { Err(Self::unknown(repository)) })
+    }
+
+    fn repositories<'a>(&'a self, _page: &'a PageRequest) -> Answer<'a, Page<Repository>> {
+        Box::pin(async { Ok(Page { items: Vec::new(), next: None }) })
+    }
+
+    fn manifest<'a>(
+        &'a self,
+        repository: &'a Repository,
+        _reference: &'a Reference,
+    ) -> Answer<'a, StoredManifest> {
+        Box::pin(async { Err(Self::unknown(repository)) })
+    }
+
+    fn manifest_head<'a>(
+        &'a self,
+        repository: &'a Repository,
+        _reference: &'a Reference,
+    ) -> Answer<'a, ManifestHead> {
+        Box::pin(async { Err(Self::unknown(repository)) })
+    }
 }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::archive::ModuleKind;
+use crate::artifact::ArtifactError;
 use crate::module::{CuePath, Version};
 use crate::oci::{Digest, Reference, Repository};
-use crate::registry::{PageRequest, RegistryError};
+use crate::registry::RegistryError;
 
 use super::error::{OperationError, Result};
 use super::published::{self, Published};
@@ -42,44 +43,50 @@ pub struct ListedVersion {
     pub digest: Option<Digest>,
 }
 
-/// Every module in every registry that is set, sorted by path.
-pub async fn modules(routes: &Routes) -> Result<Vec<ListedModule>> {
+/// What a registry has of modules.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// The modules, sorted by path.
+    pub modules: Vec<ListedModule>,
+    /// The repositories that cannot be read, and why: one that is damaged does not hide the others.
+    pub failed: Vec<(Place, OperationError)>,
+}
+
+/// Every module in every registry that is set. Fails where a registry does not answer at all.
+pub async fn modules(routes: &Routes) -> Result<Listing> {
     // Several prefixes may lead to one registry.
     let targets: BTreeMap<_, _> = routes
         .targets()
         .map(|target| ((target.identity.to_string(), target.prefix.clone()), target))
         .collect();
-    let mut found = Vec::new();
+    let mut listing = Listing::default();
     for target in targets.into_values() {
-        let places = repositories(target).await?;
-        let listed: Vec<Option<ListedModule>> = stream::iter(places)
-            .map(|place| async move { module_at(&place).await })
-            .buffered(CONCURRENCY)
-            .try_collect()
-            .await?;
-        found.extend(listed.into_iter().flatten());
+        let mut listed = stream::iter(repositories(target).await?)
+            .map(|place| async move { (module_at(&place).await, place) })
+            .buffered(CONCURRENCY);
+        while let Some((module, place)) = listed.next().await {
+            match module {
+                Ok(module) => listing.modules.extend(module),
+                Err(error) if is_passing(&error) => return Err(error),
+                Err(error) => listing.failed.push((place, error)),
+            }
+        }
     }
-    found.sort_by(|one, other| (&one.module, &one.repository).cmp(&(&other.module, &other.repository)));
-    Ok(found)
+    let order = |module: &ListedModule| (module.module.clone(), module.repository.clone());
+    listing.modules.sort_by_cached_key(order);
+    Ok(listing)
+}
+
+/// Whether a registry has gone or asks for patience: the repositories behind this one would fail like it.
+fn is_passing(error: &OperationError) -> bool {
+    let OperationError::Registry { source, .. } = error else { return false };
+    matches!(source, RegistryError::Unavailable { .. } | RegistryError::TooManyRequests { .. })
 }
 
 /// The repositories of a registry below its prefix.
 async fn repositories(target: &Target) -> Result<Vec<Place>> {
-    let mut names: Vec<Repository> = Vec::new();
-    let mut request = PageRequest::default();
-    loop {
-        let page = target.registry.repositories(&request).await;
-        let page = page.map_err(OperationError::registry(target.name.clone()))?;
-        names.extend(page.items);
-        if names.len() > MAX_REPOSITORIES {
-            let error = RegistryError::TooMany { what: "repositories", limit: MAX_REPOSITORIES };
-            return Err(OperationError::registry(target.name.clone())(error));
-        }
-        match page.next {
-            Some(next) => request = PageRequest::after(next),
-            None => break,
-        }
-    }
+    let names = target.registry.all_repositories(MAX_REPOSITORIES).await;
+    let names = names.map_err(OperationError::registry(target.name.clone()))?;
     let below = |name: &Repository| {
         let rest = name.as_str().strip_prefix(&target.prefix);
         target.prefix.is_empty() || rest.is_some_and(|rest| rest.starts_with('/'))
@@ -103,7 +110,7 @@ async fn module_at(place: &Place) -> Result<Option<ListedModule>> {
     let Some(latest) = newest_stable.or(published.versions.last()) else { return Ok(None) };
     let stored = match published.load(latest).await {
         Ok(stored) => stored,
-        Err(OperationError::NotAModule { .. }) => return Ok(None),
+        Err(OperationError::NotAModule { source: ArtifactError::NotAModule { .. }, .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
     let file = stored.module_file().await?;

@@ -44,6 +44,7 @@ pub struct Packed {
 
 /// Packs a module. The registries are asked for what it calls, since its module file lists that.
 pub async fn pack(routes: &Routes, request: &PackRequest) -> Result<Packed> {
+    refuse_inside(&request.source, &request.output)?;
     let prepared = prepare::read(&request.source).await?;
     if !prepared.findings.is_empty() {
         return Err(OperationError::Refused(prepared.findings));
@@ -61,11 +62,33 @@ pub async fn pack(routes: &Routes, request: &PackRequest) -> Result<Packed> {
     Ok(Packed { address: named.module.to_string(), version, digest, size, files })
 }
 
+/// A zip in the folder that is packed would be in the next zip.
+fn refuse_inside(source: &Path, output: &Path) -> Result<()> {
+    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // What cannot be found is said by whoever needs it.
+    let (Ok(source), Ok(folder)) = (source.canonicalize(), folder.canonicalize()) else { return Ok(()) };
+    if !source.is_dir() || !folder.starts_with(&source) {
+        return Ok(());
+    }
+    let name = source.file_name().unwrap_or("module".as_ref()).display().to_string();
+    Err(OperationError::Usage {
+        message: format!(
+            "{} is in the folder that is packed, so the next zip would hold it",
+            output.display()
+        ),
+        hint: format!("name a file outside of it, such as `-o ../{name}.zip`"),
+    })
+}
+
 /// Puts the finished zip where it belongs: whole or not at all.
 fn place(assembled: &push::Assembled, output: &Path) -> Result<()> {
     let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let writing = || OperationError::io(format!("writing {}", output.display()));
-    let mut beside = tempfile::Builder::new().tempfile_in(folder).map_err(writing())?;
+    let mut builder = tempfile::Builder::new();
+    // Others may read it, as the umask has it: it is no secret.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let mut beside = builder.tempfile_in(folder).map_err(writing())?;
     let mut zip = assembled.zip.reopen().map_err(writing())?;
     std::io::copy(&mut zip, beside.as_file_mut()).map_err(writing())?;
     beside.persist(output).map_err(|error| writing()(error.error))?;

@@ -61,6 +61,21 @@ pub enum RegistrySettingError {
     /// A kind of registry that is not known.
     #[error("`{0}:` is not a kind of registry that is known; `dir:PATH` is")]
     UnknownKind(String),
+    /// A folder's path goes on behind a comma, as it seems.
+    #[error(
+        "{source}; in `{text}` the comma begins another registry: where it is part of the folder's name, give the folder another one"
+    )]
+    Comma {
+        /// The folder, and what stands behind the comma.
+        text: String,
+        /// Why that is no further registry.
+        source: Box<RegistrySettingError>,
+    },
+    /// A host that is spoken to in two ways.
+    #[error(
+        "`{0}` is set for plain http and for https; write the same of `+insecure` and `+secure` behind it everywhere"
+    )]
+    BothSchemes(String),
     /// The same prefix twice.
     #[error("there are two registries for {0}; a module path can have only one")]
     Duplicate(String),
@@ -84,6 +99,27 @@ impl RegistrySetting {
             _ => None,
         }
     }
+
+    /// Takes one registry in.
+    fn add(
+        routes: &mut Vec<(Option<String>, RegistryLocation)>,
+        part: &str,
+    ) -> Result<(), RegistrySettingError> {
+        // A path of a `dir:` may hold a `=`; a module path never holds a `:`.
+        let (prefix, location) = match part.split_once('=') {
+            Some((prefix, location)) if !prefix.contains(':') => (Some(prefix), location),
+            _ => (None, part),
+        };
+        if prefix.is_some_and(|prefix| !is_path_prefix(prefix)) {
+            return Err(RegistrySettingError::Malformed(part.to_owned()));
+        }
+        if routes.iter().any(|(known, _)| known.as_deref() == prefix) {
+            let name = prefix.map_or("every module path".to_owned(), |prefix| format!("`{prefix}`"));
+            return Err(RegistrySettingError::Duplicate(name));
+        }
+        routes.push((prefix.map(str::to_owned), location.parse()?));
+        Ok(())
+    }
 }
 
 impl FromStr for RegistrySetting {
@@ -95,19 +131,13 @@ impl FromStr for RegistrySetting {
         }
         let mut routes: Vec<(Option<String>, RegistryLocation)> = Vec::new();
         for part in text.split(',').map(str::trim) {
-            // A path of a `dir:` may hold a `=`; a module path never holds a `:`.
-            let (prefix, location) = match part.split_once('=') {
-                Some((prefix, location)) if !prefix.contains(':') => (Some(prefix), location),
-                _ => (None, part),
-            };
-            if prefix.is_some_and(|prefix| !is_path_prefix(prefix)) {
-                return Err(RegistrySettingError::Malformed(part.to_owned()));
-            }
-            if routes.iter().any(|(known, _)| known.as_deref() == prefix) {
-                let name = prefix.map_or("every module path".to_owned(), |prefix| format!("`{prefix}`"));
-                return Err(RegistrySettingError::Duplicate(name));
-            }
-            routes.push((prefix.map(str::to_owned), location.parse()?));
+            Self::add(&mut routes, part).map_err(|source| match routes.last() {
+                // It may well be the rest of the folder's name.
+                Some((_, folder @ RegistryLocation::Directory(_))) if !part.contains([':', '=']) => {
+                    RegistrySettingError::Comma { text: format!("{folder},{part}"), source: Box::new(source) }
+                }
+                _ => source,
+            })?;
         }
         Ok(Self { routes })
     }
@@ -365,7 +395,8 @@ impl fmt::Display for ModuleName {
 /// Every registry that is set, and how modules are laid out in them.
 #[derive(Clone)]
 pub struct Routes {
-    routes: Vec<(Option<String>, Target)>,
+    /// The registries with the prefixes that lead to them; no registry where the setting says `none`.
+    routes: Vec<(Option<String>, Option<Target>)>,
     template: RepositoryTemplate,
 }
 
@@ -383,23 +414,24 @@ pub enum RouteError {
 }
 
 impl Routes {
-    /// The registries with the prefixes that lead to them; `None` leads everywhere else.
-    pub fn new(routes: Vec<(Option<String>, Target)>, template: RepositoryTemplate) -> Self {
+    /// The registries with the prefixes that lead to them; no prefix leads everywhere else, and no registry is one that keeps
+    /// nothing.
+    pub fn new(routes: Vec<(Option<String>, Option<Target>)>, template: RepositoryTemplate) -> Self {
         Self { routes, template }
     }
 
     /// Every registry.
     pub fn targets(&self) -> impl Iterator<Item = &Target> {
-        self.routes.iter().map(|(_, target)| target)
+        self.routes.iter().filter_map(|(_, target)| target.as_ref())
     }
 
     /// The registries in words.
     pub fn describe(&self) -> String {
         let names = self.routes.iter().map(|(prefix, target)| {
-            let place = if target.prefix.is_empty() {
-                target.name.clone()
-            } else {
-                format!("{}/{}", target.name, target.prefix)
+            let place = match target {
+                None => "none".to_owned(),
+                Some(target) if target.prefix.is_empty() => target.name.clone(),
+                Some(target) => format!("{}/{}", target.name, target.prefix),
             };
             prefix.as_ref().map_or(place.clone(), |prefix| format!("{place} ({prefix})"))
         });
@@ -408,15 +440,28 @@ impl Routes {
 
     /// The registry for a module path: that of the longest prefix of whole elements.
     pub fn target(&self, path: &CuePath) -> Option<&Target> {
-        self.route(path).map(|(_, target)| target)
+        self.route(path)?.1.as_ref()
     }
 
     /// Whether a prefix, and not the catch-all, leads this path to a registry.
     pub fn is_routed(&self, path: &CuePath) -> bool {
-        self.route(path).is_some_and(|(prefix, _)| prefix.is_some())
+        self.route(path).is_some_and(|(prefix, target)| prefix.is_some() && target.is_some())
     }
 
-    fn route(&self, path: &CuePath) -> Option<&(Option<String>, Target)> {
+    /// The hosts of the modules that may be here, for whoever asks without naming one: the placeholder host, which stands for
+    /// every one where a catch-all leads, and then the host that each prefix begins with.
+    pub fn hosts(&self) -> Vec<Host> {
+        let routed = self.routes.iter().filter(|(_, target)| target.is_some());
+        let (prefixed, rest): (Vec<_>, Vec<_>) = routed.partition(|(prefix, _)| prefix.is_some());
+        let mut hosts: Vec<Host> = rest.iter().map(|_| Host::internal()).collect();
+        for prefix in prefixed.iter().filter_map(|(prefix, _)| prefix.as_deref()) {
+            let first = prefix.split('/').next().unwrap_or(prefix);
+            hosts.extend(Host::parse(first).ok().filter(|host| !hosts.contains(host)));
+        }
+        hosts
+    }
+
+    fn route(&self, path: &CuePath) -> Option<&(Option<String>, Option<Target>)> {
         let fits = |prefix: &str| {
             path.as_str().strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };

@@ -311,21 +311,69 @@ impl UploadId {
     }
 }
 
+/// A list of more pages goes on without end: with a hundred entries a page it would be longer than any that is taken.
+const MAX_PAGES: usize = 10_000;
+
+/// Goes through the pages of a list, and breaks off one that has no end: a page may be empty, so that counting entries is not
+/// enough.
+#[derive(Default)]
+struct Pages {
+    /// The page to be read.
+    request: PageRequest,
+    read: usize,
+    /// Where an earlier page ended. It moves up at every power of two, so that a list that goes in circles, however large,
+    /// comes back to it (Brent).
+    landmark: Option<String>,
+}
+
+impl Pages {
+    /// Turns to the page behind the one that was read; `false` where that was the last.
+    fn turn(&mut self, next: Option<String>) -> Result<bool> {
+        let Some(next) = next else { return Ok(false) };
+        self.read += 1;
+        if self.read == MAX_PAGES {
+            return Err(RegistryError::TooMany { what: "pages", limit: MAX_PAGES });
+        }
+        if self.landmark.as_ref() == Some(&next) {
+            let reason = "its list goes in circles".to_owned();
+            return Err(RegistryError::Protocol { registry: "the registry".to_owned(), reason });
+        }
+        if self.read.is_power_of_two() {
+            self.landmark = Some(next.clone());
+        }
+        self.request = PageRequest::after(next);
+        Ok(true)
+    }
+}
+
 impl dyn Registry + '_ {
     /// Every tag of a repository, page by page. At most `limit`: a registry that goes on without end is broken off with an
     /// error.
     pub async fn all_tags(&self, repository: &Repository, limit: usize) -> Result<Vec<Tag>> {
-        let mut tags = Vec::new();
-        let mut request = PageRequest::default();
+        let (mut tags, mut pages) = (Vec::new(), Pages::default());
         loop {
-            let page = self.tags(repository, &request).await?;
+            let page = self.tags(repository, &pages.request).await?;
             tags.extend(page.items);
             if tags.len() > limit {
                 return Err(RegistryError::TooMany { what: "tags", limit });
             }
-            match page.next {
-                Some(next) => request = PageRequest::after(next),
-                None => return Ok(tags),
+            if !pages.turn(page.next)? {
+                return Ok(tags);
+            }
+        }
+    }
+
+    /// The names of all repositories, likewise.
+    pub async fn all_repositories(&self, limit: usize) -> Result<Vec<Repository>> {
+        let (mut names, mut pages) = (Vec::new(), Pages::default());
+        loop {
+            let page = self.repositories(&pages.request).await?;
+            names.extend(page.items);
+            if names.len() > limit {
+                return Err(RegistryError::TooMany { what: "repositories", limit });
+            }
+            if !pages.turn(page.next)? {
+                return Ok(names);
             }
         }
     }
@@ -341,5 +389,61 @@ impl dyn Registry + '_ {
     /// A small blob, whole and verified; [`RegistryError::TooLarge`] where it is over `limit` bytes.
     pub async fn small_blob(&self, repository: &Repository, digest: &Digest, limit: u64) -> Result<Bytes> {
         read_bounded(self.blob_stream(repository, digest).await?.bytes, limit).await
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Lists no entry, on as many pages as there are words, over and over where it goes in circles.
+    struct Empty {
+        pages: usize,
+        circle: bool,
+        asked: AtomicUsize,
+    }
+
+    impl Empty {
+        fn page<T>(&self, request: &PageRequest) -> Page<T> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            let number: usize = request.after.as_ref().map_or(0, |after| after.parse().unwrap());
+            let next = (number + 1 < self.pages).then_some(number + 1).or(self.circle.then_some(3));
+            Page { items: Vec::new(), next: next.map(|next| next.to_string()) }
+        }
+    }
+
+    impl Registry for Empty {
+        fn tags<'a>(&'a self, _: &'a Repository, page: &'a PageRequest) -> Answer<'a, Page<Tag>> {
+            Box::pin(async { Ok(self.page(page)) })
+        }
+
+        fn repositories<'a>(&'a self, page: &'a PageRequest) -> Answer<'a, Page<Repository>> {
+            Box::pin(async { Ok(self.page(page)) })
+        }
+    }
+
+    async fn both(pages: usize, circle: bool) -> (Option<RegistryError>, usize) {
+        let registry = Arc::new(Empty { pages, circle, asked: AtomicUsize::new(0) });
+        let shared: SharedRegistry = registry.clone();
+        let tags = shared.all_tags(&"acme/vpc".parse().unwrap(), 10).await.err();
+        let repositories = shared.all_repositories(10).await.err();
+        assert_eq!(tags.as_ref().map(ToString::to_string), repositories.map(|error| error.to_string()));
+        (tags, registry.asked.load(Ordering::Relaxed) / 2)
+    }
+
+    #[tokio::test]
+    async fn a_list_of_empty_pages_has_an_end() {
+        assert!(matches!(both(9_999, false).await, (None, 9_999)));
+        let (error, asked) = both(usize::MAX, false).await;
+        assert!(matches!(error, Some(RegistryError::TooMany { what: "pages", limit: 10_000 })), "{error:?}");
+        assert_eq!(asked, 10_000);
+        for length in [4, 5, 20, 1000] {
+            let (error, asked) = both(length, true).await;
+            assert!(matches!(error, Some(RegistryError::Protocol { .. })), "{error:?}");
+            assert!(asked < 4 * length, "{asked}");
+        }
     }
 }

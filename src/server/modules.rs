@@ -21,9 +21,9 @@ use super::App;
 use super::error::ApiError;
 use crate::module::{Host, TofuAddress, Version};
 use crate::oci::{ByteRange, Digest};
-use crate::operations::install;
-use crate::operations::published::StoredModule;
-use crate::operations::routes::{ModuleName, Routes};
+use crate::operations::published::{Published, StoredModule};
+use crate::operations::routes::{ModuleName, RouteError, Routes};
+use crate::operations::{OperationError, install};
 use crate::registry::{Blob, BlobRequest};
 
 /// What the endpoints answer from.
@@ -47,22 +47,45 @@ impl Modules {
         Self { routes, host, checked: Mutex::default() }
     }
 
-    fn name(&self, address: &AddressPath) -> Result<ModuleName, ApiError> {
+    /// The modules that an address may mean, best first: that of the host, else one of each host that there may be modules of.
+    fn names(&self, address: &AddressPath) -> Result<Vec<ModuleName>, ApiError> {
         let AddressPath { namespace, name, system } = address;
-        let unknown = || ApiError::NotFound(format!("there is no module `{namespace}/{name}/{system}`"));
         // Names match in any case, as at the public registries.
         let text = format!("{namespace}/{name}/{}", system.to_ascii_lowercase());
-        let address = TofuAddress::parse(&text).map_err(|_| unknown())?;
-        let host = self.host.clone().unwrap_or_else(Host::internal);
-        ModuleName::tofu(&address, &host).map_err(|_| unknown())
+        let parsed = TofuAddress::parse(&text).map_err(|_| address.unknown())?;
+        let hosts = self.host.clone().map_or_else(|| self.routes.hosts(), |host| vec![host]);
+        Ok(hosts.iter().filter_map(|host| ModuleName::tofu(&parsed, host).ok()).collect())
+    }
+
+    /// The versions of the first of these modules that is there.
+    async fn find(&self, address: &AddressPath) -> Result<Published, ApiError> {
+        for name in self.names(address)? {
+            match install::versions(&self.routes, &name, self.host.as_ref()).await {
+                Ok(published) => return Ok(published),
+                // A prefix leads to a part of its host's modules alone, so this one may have no registry at all.
+                Err(OperationError::NoModule { .. } | OperationError::Route(RouteError::NoRegistry(_))) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(address.unknown())
     }
 
     /// One version, its zip looked at once.
     async fn version(&self, address: &AddressPath, version: &str) -> Result<StoredModule, ApiError> {
-        let name = self.name(address)?;
+        let name = match &self.names(address)?[..] {
+            [] => return Err(address.unknown()),
+            [name] => name.clone(),
+            // The version is that of the module whose versions are listed, and not of another host's.
+            _ => self.find(address).await?.module,
+        };
         let unknown = || ApiError::NotFound(format!("there is no version `{version}` of `{name}`"));
         let version = Version::parse(version).map_err(|_| unknown())?;
-        let stored = install::version(&self.routes, &name, self.host.as_ref(), &version).await?;
+        let stored = install::version(&self.routes, &name, self.host.as_ref(), &version).await;
+        let stored = stored.map_err(|error| match error {
+            // Which registries are set is nobody's business out there.
+            OperationError::Route(RouteError::NoRegistry(_)) => address.unknown(),
+            error => error.into(),
+        })?;
         let digest = &stored.artifact.archive.digest;
         if self.checked.lock().unwrap_or_else(PoisonError::into_inner).contains(digest) {
             return Ok(stored);
@@ -88,6 +111,13 @@ pub(super) struct AddressPath {
     namespace: String,
     name: String,
     system: String,
+}
+
+impl AddressPath {
+    fn unknown(&self) -> ApiError {
+        let Self { namespace, name, system } = self;
+        ApiError::NotFound(format!("there is no module `{namespace}/{name}/{system}`"))
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -118,9 +148,7 @@ pub(super) async fn versions(
     headers: HeaderMap,
 ) -> Answer {
     let Path(address) = given(address)?;
-    let modules = &app.modules;
-    let name = modules.name(&address)?;
-    let published = install::versions(&modules.routes, &name, modules.host.as_ref()).await?;
+    let published = app.modules.find(&address).await?;
     let listed: Vec<_> = published.listed().map(|version| json!({"version": version.to_string()})).collect();
     let mut module = serde_json::Map::new();
     if let Some(source) = install::source(&published).await {

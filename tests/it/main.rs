@@ -9,6 +9,7 @@ mod interrupted_push;
 mod published_versions;
 mod push;
 mod redirect;
+mod regression;
 mod serve;
 mod store;
 mod support;
