@@ -37,7 +37,7 @@ impl Rig {
             identity: "registry.example".into(),
             is_local: false,
         };
-        let routes = Routes::new(vec![(None, target)], RepositoryTemplate::default());
+        let routes = Routes::new(vec![(None, Some(target))], RepositoryTemplate::default());
         Self { registry, routes, _folder: folder }
     }
 
