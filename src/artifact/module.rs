@@ -212,7 +212,7 @@ impl DependencyLayer {
     fn read(layer: &Descriptor, text: &str) -> Result<Self, ArtifactError> {
         let module = text.parse().map_err(|_| ArtifactError::Dependency {
             digest: layer.digest.clone(),
-            text: text.chars().take(200).collect(),
+            text: text.chars().take(200).collect::<String>().escape_debug().to_string(),
         })?;
         let main_only = layer.annotations.get(types::MAIN_ONLY).is_some_and(|value| value == "true");
         Ok(Self { module, archive: Content::of(layer), main_only })

@@ -11,9 +11,9 @@ use super::failure::{ErrorKind, ExitStatus, Failure};
 use super::inspect::without_placeholder;
 use super::module_options::parse_address;
 use super::printer::{Answer, write_columns};
+use super::registry_options::RegistryChoice;
 use crate::operations::list::{self, ListedModule};
 use crate::operations::published;
-use crate::operations::routes::Routes;
 
 /// List the modules in the registry, or the versions of one
 #[derive(Args, Clone, Debug)]
@@ -98,10 +98,14 @@ impl Answer for VersionsAnswer {
 }
 
 impl List {
-    async fn modules(context: &Context, routes: &Routes) -> Result<ExitStatus, Failure> {
+    async fn modules(context: &Context, choice: &RegistryChoice) -> Result<ExitStatus, Failure> {
+        let routes = &context.routes_to_read(choice).await?;
         let list::Listing { modules, failed } = list::modules(routes).await?;
         if modules.is_empty() && failed.is_empty() {
             context.printer.note("there are no modules in the registry");
+            if let Some(hint) = choice.hint() {
+                context.printer.hint(&hint);
+            }
         }
         let failed: Vec<_> = failed
             .into_iter()
@@ -124,8 +128,8 @@ impl List {
     pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
         let choice = context.registry.choose(context)?;
         choice.expect_folders()?;
+        let Some(address) = &self.address else { return Self::modules(context, &choice).await };
         let routes = context.routes_to_read(&choice).await?;
-        let Some(address) = &self.address else { return Self::modules(context, &routes).await };
         let address = parse_address(address)?;
         let module = published::name(&address)?;
         let mut published =

@@ -68,7 +68,7 @@ from here up to the root of the repository, else the user's. Options win over va
 What may be repeated is a list with commas in a variable; a switch is turned off by `=false`. `ocimod config show`
 lists every setting, its value and where it comes from.
 
-Exit status: 0 done; 1 failed; 2 wrong usage; 3 not found; 4 refused (a check, an immutable version); 5 not authorized;
+Exit status: 0 done; 1 failed; 2 wrong usage; 3 not found; 4 refused (a check, an immutable version); 5 not authorised;
 6 unavailable, a second try may help."
 )]
 pub struct Cli {

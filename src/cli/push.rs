@@ -68,7 +68,8 @@ struct PushAnswer {
     version: Option<String>,
     reference: Option<String>,
     digest: Option<String>,
-    created: bool,
+    /// Whether the version is new; absent where no version is known.
+    created: Option<bool>,
     dependencies: Vec<ShownDependency>,
     bytes_sent: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,9 +117,9 @@ impl Push {
         context.printer.answer(&PushAnswer {
             address: pushed.address,
             version: pushed.version.map(|version| version.to_string()),
+            created: pushed.reference.is_some().then_some(pushed.created),
             reference: pushed.reference,
             digest: pushed.digest.map(|digest| digest.to_string()),
-            created: pushed.created,
             dependencies: pushed.dependencies.iter().map(ShownDependency::of).collect(),
             bytes_sent: pushed.bytes_sent,
             files: self.dry_run.then_some(pushed.files),

@@ -114,13 +114,19 @@ impl RegistryChoice {
     /// A failure to find something, which may well be for want of a registry.
     #[must_use]
     pub fn explain(&self, failure: Failure) -> Failure {
-        match self {
-            Self::UserFolder(folder) if failure.kind() == ErrorKind::NotFound => failure.with_hint(format!(
-                "no registry is set, so only {} was looked at; name one with `--registry` or `OCIMOD_REGISTRY`",
-                folder.display()
-            )),
+        match self.hint() {
+            Some(hint) if failure.kind() == ErrorKind::NotFound => failure.with_hint(hint),
             _ => failure,
         }
+    }
+
+    /// What to say to somebody who misses something, where it may be for want of a registry.
+    pub fn hint(&self) -> Option<String> {
+        let Self::UserFolder(folder) = self else { return None };
+        Some(format!(
+            "no registry is set, so only {} was looked at; name one with `--registry` or `OCIMOD_REGISTRY`",
+            folder.display()
+        ))
     }
 }
 

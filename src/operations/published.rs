@@ -10,7 +10,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::archive::check::MAX_MODULE_FILE_SIZE;
 use crate::archive::{Listing, ModuleKind};
-use crate::artifact::{self, DependencyLayer, ModuleArtifact, TaggedVersion};
+use crate::artifact::{self, ArtifactError, DependencyLayer, ModuleArtifact, TaggedVersion};
 use crate::module::{Address, AddressAt, Constraint, CuePath, Host, ModuleFile, Version, VersionQuery};
 use crate::oci::{Digest, Manifest, Reference, Tag};
 use crate::registry::RegistryError;
@@ -180,8 +180,9 @@ impl Published {
             let tagged = left.remove(index);
             match self.load(tagged).await {
                 Ok(stored) => return Ok(Some((tagged.clone(), stored))),
-                // Asked for by its exact version, it is said what it is.
-                Err(OperationError::NotAModule { .. }) if constraint.exact().is_none() => {}
+                // Asked for by its exact version, it is said what it is; and a module that lies is no other thing.
+                Err(OperationError::NotAModule { source: ArtifactError::NotAModule { .. }, .. })
+                    if constraint.exact().is_none() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -224,7 +225,12 @@ impl Published {
             .map(|tagged| async move {
                 match load(place, &tagged).await {
                     Ok(_) => Ok(Some(tagged)),
-                    Err(OperationError::NotAModule { .. }) => Ok(None),
+                    Err(OperationError::NotAModule { reference, source }) => {
+                        if !matches!(source, ArtifactError::NotAModule { .. }) {
+                            tracing::warn!("{reference} is not listed: {source}");
+                        }
+                        Ok(None)
+                    }
                     Err(error) => Err(error),
                 }
             })

@@ -17,6 +17,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::oci::RequestError;
+use crate::artifact::ArtifactError;
 use crate::oci::ErrorCode;
 use crate::operations::OperationError;
 use crate::registry::RegistryError;
@@ -260,10 +261,12 @@ fn operation_status(error: &OperationError) -> u16 {
         OperationError::Route(_)
         | OperationError::NoModule { .. }
         | OperationError::NoVersion { .. }
-        | OperationError::NotAModule { .. }
+        | OperationError::NotAModule { source: ArtifactError::NotAModule { .. }, .. }
         | OperationError::Tag(_)
         | OperationError::Usage { .. } => 404,
         OperationError::Refused(_) => 422,
+        // A module's manifest that contradicts itself.
+        OperationError::NotAModule { .. } => 502,
         // None of these comes of reading.
         OperationError::Setting(_)
         | OperationError::Template(_)
