@@ -144,6 +144,10 @@ pub enum CheckError {
     NameCharacter { name: String, character: char },
     #[error("the name {name:?} has a component that ends in a dot, which `cue` refuses")]
     TrailingDot { name: String },
+    #[error(
+        "{name:?} belongs to version control, whose programs run what is named there where the module is unpacked; leave it out"
+    )]
+    VersionControl { name: String },
     #[error("the name {name:?} has a component that Windows keeps for a device, which `cue` refuses")]
     ReservedName { name: String },
     #[error("{name:?} has a local header that disagrees with the central directory")]
@@ -210,6 +214,7 @@ impl CheckError {
             Self::ModuleFileMissing => "module-file-missing",
             Self::NameCharacter { .. } => "name-character",
             Self::TrailingDot { .. } => "trailing-dot",
+            Self::VersionControl { .. } => "version-control",
             Self::ReservedName { .. } => "reserved-name",
             Self::LocalHeader { .. } => "local-header",
             Self::DataDescriptor { .. } => "data-descriptor",
@@ -252,6 +257,7 @@ impl CheckError {
             | Self::LocalModuleFile { name }
             | Self::NameCharacter { name, .. }
             | Self::TrailingDot { name }
+            | Self::VersionControl { name }
             | Self::ReservedName { name }
             | Self::LocalHeader { name }
             | Self::DataDescriptor { name }

@@ -23,6 +23,10 @@ const VERSION_CONTROL_OF_CUE: [&str; 4] = [".bzr", ".git", ".hg", ".svn"];
 /// Files with rules in the syntax of git; in one folder the later wins over the earlier.
 const IGNORE_FILES: [&str; 3] = [".gitignore", ".terraformignore", ".ocimodignore"];
 
+/// All ignore files of a module together. Rules are compiled, which takes some thousand times their size; the longest lists that
+/// anybody shares have some ten kilobytes.
+const MAX_RULES_SIZE: u64 = 256 << 10;
+
 /// Files and folders that are looked at; more than may be in a zip, since some are left out in the end (in nested modules).
 const MAX_ITEMS: usize = 10 * MAX_ENTRIES;
 
@@ -40,6 +44,7 @@ pub(super) fn list_folder(
         kind,
         listed,
         rules: Vec::new(),
+        rules_size: 0,
         folders: BTreeMap::new(),
         items: 0,
         warnings: Vec::new(),
@@ -87,6 +92,8 @@ struct Picture {
     listed: Option<Listed>,
     /// The ignore rules that hold where the walk is, the nearest last.
     rules: Vec<Gitignore>,
+    /// Bytes of the ignore files that were read.
+    rules_size: u64,
     /// By the name of the folder (the root is empty): what is in it.
     folders: BTreeMap<String, Vec<(String, Node)>>,
     items: usize,
@@ -115,6 +122,11 @@ impl Picture {
     fn read_rules(&mut self, folder: &Path) -> Result<(), PackError> {
         let mut builder = GitignoreBuilder::new(folder);
         for path in IGNORE_FILES.map(|name| folder.join(name)).into_iter().filter(|path| path.is_file()) {
+            let size = fs::metadata(&path).map_or(0, |metadata| metadata.len());
+            self.rules_size = self.rules_size.saturating_add(size);
+            if self.rules_size > MAX_RULES_SIZE {
+                return Err(PackError::TooManyRules { path });
+            }
             match builder.add(&path) {
                 Some(source) if source.is_io() => {
                     return Err(PackError::IgnoreFile { path, source: Box::new(source) });
@@ -224,6 +236,10 @@ impl Picture {
 
     /// As `cue mod publish --json` lists them (v0.17.1).
     fn belongs_to_cue(&mut self, name: &str, full_name: &str, file_type: FileType) -> bool {
+        // The file of a work tree or a submodule, which leads to a folder of this machine.
+        if name == ".git" && self.listed.is_none() {
+            return false;
+        }
         if file_type.is_dir() {
             let is_version_control = VERSION_CONTROL_OF_CUE.contains(&name) && self.listed.is_none();
             return full_name != "cue.mod/vendor" && !is_version_control;
@@ -679,14 +695,13 @@ mod tests {
             "cue.mod/module.cue",
             "x.cue",
             "go/go.mod",
-            "a/.hg/x",
             "nested/x.cue",
             "nested/cue.mod/module.cue",
             "linked/x",
             "linked/cue.mod",
         ]);
         let tree = Tree::from_folder(folder.path(), ModuleKind::Cue, taken).unwrap();
-        assert_eq!(names(&tree), ["a/.hg/x", "cue.mod/module.cue", "go/go.mod", "x.cue"]);
+        assert_eq!(names(&tree), ["cue.mod/module.cue", "go/go.mod", "x.cue"]);
         let absent = listed(&["cue.mod/module.cue", "absent.cue"]);
         assert_eq!(
             Tree::from_folder(folder.path(), ModuleKind::Cue, absent).unwrap_err().rule(),

@@ -61,6 +61,9 @@ pub(super) fn check_entries<'a>(
     Ok(())
 }
 
+/// What version control keeps beside the files. In a folder that has it, these programs run what is named there.
+const VERSION_CONTROL: [&str; 5] = [".git", ".hg", ".svn", ".bzr", ".jj"];
+
 /// What holds for a name of either kind, by itself.
 pub(super) fn check_name(name: &str) -> Result<(), CheckError> {
     let shown = || name.to_owned();
@@ -85,6 +88,9 @@ pub(super) fn check_name(name: &str) -> Result<(), CheckError> {
         match component {
             ".." => return Err(CheckError::ParentFolder { name: shown() }),
             "" | "." => return Err(CheckError::UncleanName { name: shown() }),
+            _ if VERSION_CONTROL.iter().any(|known| component.eq_ignore_ascii_case(known)) => {
+                return Err(CheckError::VersionControl { name: shown() });
+            }
             _ if component.len() > MAX_COMPONENT_LENGTH => {
                 return Err(CheckError::NameTooLong { name: shown() });
             }
@@ -225,6 +231,11 @@ mod tests {
             ("a/b c/ünï 😀.tf", "passes"),
             (".hidden/..x/x..", "passes"),
             ("ab:c", "passes"),
+            (".gitignore", "passes"),
+            (".github/workflows/x.yml", "passes"),
+            (".git/config", "version-control"),
+            ("a/.GIT/hooks/x", "version-control"),
+            ("a/.hg", "version-control"),
             ("..", "parent-folder"),
             ("../x", "parent-folder"),
             ("a/../b", "parent-folder"),

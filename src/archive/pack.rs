@@ -39,6 +39,8 @@ pub enum PackError {
     Unreadable { path: PathBuf, source: io::Error },
     #[error("the rules of `{}` cannot be read", path.display())]
     IgnoreFile { path: PathBuf, source: Box<ignore::Error> },
+    #[error("`{}` is one ignore file too many: all of them together may have 256 KiB", path.display())]
+    TooManyRules { path: PathBuf },
     #[error("{name:?} changed while it was packed; try again")]
     Changed { name: String },
     #[error("the link {name:?} leads out of the module's folder; copy what it points to into the folder")]
@@ -59,7 +61,7 @@ impl PackError {
         match self {
             Self::Refused(refusal) => refusal.rule(),
             Self::Unreadable { .. } => "unreadable",
-            Self::IgnoreFile { .. } => "ignore-file",
+            Self::IgnoreFile { .. } | Self::TooManyRules { .. } => "ignore-file",
             Self::Changed { .. } => "changed-while-packing",
             Self::LinkLeavesFolder { .. } => "link-leaves-folder",
             Self::LinkCircle { .. } => "link-circle",
@@ -78,7 +80,10 @@ impl PackError {
             | Self::LinkCircle { name }
             | Self::LinkBroken { name, .. }
             | Self::LinkToLeftOut { name, .. } => Some(name),
-            Self::Unreadable { .. } | Self::IgnoreFile { .. } | Self::Unwritable(_) => None,
+            Self::Unreadable { .. }
+            | Self::IgnoreFile { .. }
+            | Self::TooManyRules { .. }
+            | Self::Unwritable(_) => None,
         }
     }
 }

@@ -8,7 +8,7 @@ use super::Context;
 use super::context::wrong;
 use super::environment::Environment;
 use super::failure::{ErrorKind, Failure};
-use super::settings::Settings;
+use super::settings::{Origin, Settings};
 use crate::operations::routes::{RegistryLocation, RegistrySetting};
 
 /// The registry, and what goes with it.
@@ -77,6 +77,12 @@ impl RegistryOptions {
                 .with_hint("set one with `--registry`, `OCIMOD_REGISTRY` or `registry` in ocimod.toml"));
             }
             context.printer.note(&format!("no registry is set, so this is {}", folder.display()));
+        }
+        // Whoever works in somebody's repository sees where that one's pushes go.
+        if let (RegistryChoice::Named { text, .. }, Origin::File { path, line }) =
+            (&choice, context.settings.origin("registry"))
+        {
+            context.printer.note(&format!("the registry is {text}, as {}:{line} says", path.display()));
         }
         Ok(choice)
     }

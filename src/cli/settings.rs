@@ -22,7 +22,7 @@ use super::Cli;
 use super::environment::Environment;
 use super::failure::Failure;
 use super::printer::Format;
-use super::settings_file::{self, Shape};
+use super::settings_file::{self, SettingsFileError, Shape};
 
 /// What stands before each of our variables.
 const VARIABLE_PREFIX: &str = "OCIMOD_";
@@ -137,7 +137,8 @@ impl Settings {
         }
     }
 
-    fn add_file(&mut self, path: &Path) -> Result<(), Failure> {
+    /// Adds what a file says; what a repository's file may not decide is refused.
+    fn add_file(&mut self, path: &Path, is_trusted: bool) -> Result<(), Failure> {
         let names = self.by_key.keys().map(String::as_str).filter(|key| *key != CONFIG).collect::<Vec<_>>();
         let shape_of = |key: &str| {
             let setting = self.by_key.get(key).filter(|_| key != CONFIG)?;
@@ -146,6 +147,10 @@ impl Settings {
         let entries = settings_file::read(path, shape_of, &names)?;
         let folder = path.parent().unwrap_or(Path::new(""));
         for entry in entries {
+            if let Some(reason) = settings_file::refusal(&entry).filter(|_| !is_trusted) {
+                let (path, line, key) = (path.to_owned(), entry.line, entry.key);
+                return Err(SettingsFileError::NotOurs { path, line, key, reason }.into());
+            }
             let is_path = self.by_key.get(&entry.key).is_some_and(|setting| setting.is_path);
             let resolve = |value: OsString| if is_path { folder.join(value).into() } else { value };
             let values = entry.values.into_iter().map(resolve).collect();
@@ -191,10 +196,13 @@ pub(super) fn resolve(arguments: &[OsString], environment: &Environment) -> Resu
     };
     let config = config.or_else(|| environment.variable(&variable_name(CONFIG)).map(OsStr::to_owned));
     let file = match config {
-        Some(path) => Some(environment.absolute(Path::new(&path))),
-        None => settings_file::find(environment),
+        Some(path) => Some((environment.absolute(Path::new(&path)), true)),
+        None => settings_file::find(environment).map(|path| {
+            let is_trusted = settings_file::is_of_the_user(&path, environment);
+            (path, is_trusted)
+        }),
     };
-    let file_outcome = file.map_or(Ok(()), |path| settings.add_file(&path));
+    let file_outcome = file.map_or(Ok(()), |(path, is_trusted)| settings.add_file(&path, is_trusted));
     settings.add_variables(environment);
 
     let typed = match typed {
@@ -381,6 +389,11 @@ mod tests {
             Self { folder, environment }
         }
 
+        /// The file of the repository.
+        fn file(&self) -> PathBuf {
+            self.folder.path().join("ocimod.toml")
+        }
+
         fn resolve(&self, line: &str) -> Result<(Cli, Settings), Stop> {
             let arguments = ["ocimod"].into_iter().chain(line.split_whitespace()).map(OsString::from);
             resolve(&arguments.collect::<Vec<_>>(), &self.environment)
@@ -438,6 +451,8 @@ mod tests {
 
                 if key != CONFIG {
                     let surroundings = Surroundings::new(&format!("{key} = '{value}'"), &[]);
+                    // Named, for in the file of a repository not every key may stand.
+                    let words = format!("{words} --config {}", surroundings.file().display());
                     let Ok((_, settings)) = surroundings.resolve(&words) else {
                         panic!("{words} with {key}")
                     };
@@ -547,13 +562,41 @@ mod tests {
     }
 
     #[test]
+    fn a_repository_s_file_does_not_decide_what_is_written_opened_or_trusted() {
+        for line in [
+            "output = '/etc/x'",
+            "print-address = 'x'",
+            "listen = '0.0.0.0:1'",
+            "allow-anonymous = true",
+            "plain-http = true",
+            "ca-file = 'ca.pem'",
+            "registry = 'a.example,b.example=c.example+insecure'",
+        ] {
+            let surroundings = Surroundings::new(line, &[]);
+            let Err(stop) = surroundings.resolve("serve") else { panic!("{line}") };
+            let (_, message) = told(stop);
+            assert!(message.contains("ocimod.toml:1: "), "{message}");
+            // The user may name the file, or say it in an own one.
+            let named = format!("serve --config {}", surroundings.file().display());
+            assert!(surroundings.resolve(&named).is_ok(), "{line}");
+        }
+        for line in
+            ["registry = 'ghcr.io/acme'", "registry = '127.0.0.1:5000+insecure'", "namespace = 'acme'"]
+        {
+            assert!(Surroundings::new(line, &[]).resolve("serve").is_ok(), "{line}");
+        }
+    }
+
+    #[test]
     fn paths_in_the_file_count_from_the_file() {
         let surroundings = Surroundings::new("ca-file = 'ca.pem'\nregistry = 'dir:store'", &[]);
-        let (cli, settings) = surroundings.resolve("push .").ok().unwrap();
+        let named = format!("--config {}", surroundings.file().display());
+        let (cli, settings) = surroundings.resolve(&format!("push . {named}")).ok().unwrap();
         assert_eq!(cli.registry.ca_file, Some(surroundings.folder.path().join("ca.pem")));
         assert_eq!(cli.registry.registry.as_deref(), Some("dir:store"));
         assert_eq!(settings.folder_of("registry"), surroundings.folder.path());
-        let (cli, settings) = surroundings.resolve("push . --ca-file x.pem --registry dir:y").ok().unwrap();
+        let (cli, settings) =
+            surroundings.resolve(&format!("push . {named} --ca-file x.pem --registry dir:y")).ok().unwrap();
         assert_eq!(cli.registry.ca_file, Some("x.pem".into()));
         assert_eq!(settings.folder_of("registry"), surroundings.environment.working_folder);
     }

@@ -16,6 +16,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::environment::Environment;
 use super::failure::{Classify, ErrorKind};
+use crate::operations::routes::{RegistryLocation, RegistrySetting};
 
 /// Its name, everywhere.
 const FILE_NAME: &str = "ocimod.toml";
@@ -65,6 +66,18 @@ pub(super) enum SettingsFileError {
         /// The setting that it resembles most.
         nearest: Option<String>,
     },
+    /// A repository's file decides what is written, opened or trusted on the machine of whoever works in it.
+    #[error("{}:{line}: `{key}` cannot be set in the file of a repository: {reason}", path.display())]
+    NotOurs {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// The key.
+        key: String,
+        /// What could be done with it.
+        reason: &'static str,
+    },
     /// A value is of the wrong sort.
     #[error("{}:{line}: `{key}` has to be {expected}", path.display())]
     WrongValue {
@@ -88,6 +101,10 @@ impl Classify for SettingsFileError {
         Some(match self {
             Self::UnknownKey { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
             Self::UnknownKey { nearest: None, .. } => "`ocimod config show` lists every setting".into(),
+            Self::NotOurs { key, .. } => format!(
+                "give it on the command line, as {}, in your own ocimod.toml, or name this file with `--config`",
+                super::settings::variable_name(key)
+            ),
             _ => return None,
         })
     }
@@ -109,6 +126,43 @@ pub(super) struct Entry {
     pub(super) values: Vec<OsString>,
     /// From 1.
     pub(super) line: usize,
+}
+
+/// What a repository that somebody else wrote must not decide, and why.
+const NOT_FROM_A_REPOSITORY: [(&str, &str); 10] = [
+    ("output", WRITES),
+    ("print-address", WRITES),
+    ("push", "a server would push what it names"),
+    ("temporary", "a server would not serve your registry"),
+    ("listen", OPENS),
+    ("allow-anonymous", OPENS),
+    ("plain-http", WEAKENS),
+    ("ca-file", WEAKENS),
+    ("cert-file", "it would show your certificate around"),
+    ("key-file", "it would use your key"),
+];
+const WRITES: &str = "it would choose where files are written on your machine";
+const OPENS: &str = "it would open a server on your machine to others";
+const WEAKENS: &str = "it would decide whom your credentials are shown to";
+
+/// Why an entry of a repository's file is not taken; `None` where it is.
+pub(super) fn refusal(entry: &Entry) -> Option<&'static str> {
+    let listed = NOT_FROM_A_REPOSITORY.iter().find(|(key, _)| *key == entry.key).map(|(_, reason)| *reason);
+    let sends_in_clear = || {
+        let text = entry.values.first()?.to_str()?;
+        let setting = text.parse::<RegistrySetting>().ok()?;
+        let is_clear = setting.locations().any(|(_, location)| match location {
+            RegistryLocation::Remote { host, insecure: Some(true), .. } => !host.is_loopback(),
+            _ => false,
+        });
+        is_clear.then_some(WEAKENS)
+    };
+    listed.or_else(|| if entry.key == "registry" { sends_in_clear() } else { None })
+}
+
+/// Whether a file is the user's own, and not that of whatever repository the user happens to be in.
+pub(super) fn is_of_the_user(path: &Path, environment: &Environment) -> bool {
+    environment.configuration_folder().is_some_and(|folder| path == folder.join(FILE_NAME))
 }
 
 /// Where the file is that counts, unless one was named.

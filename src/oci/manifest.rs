@@ -151,6 +151,16 @@ pub enum ManifestError {
     /// Both `config` or `layers` and `manifests`, or neither: it could be read as two different things.
     #[error("the manifest is neither plainly an image manifest nor plainly an index")]
     Ambiguous,
+    /// A descriptor gives another size than its content has.
+    #[error("the manifest says that `{digest}` is {given} bytes long, but it is {stored}")]
+    Size {
+        /// The content.
+        digest: Digest,
+        /// What the manifest says.
+        given: u64,
+        /// What is stored.
+        stored: u64,
+    },
     /// Over [`MAX_MANIFEST_SIZE`].
     #[error("the manifest is {0} bytes long; at most {MAX_MANIFEST_SIZE} are allowed")]
     TooLarge(u64),

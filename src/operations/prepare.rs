@@ -55,6 +55,12 @@ pub async fn read(source: &Path) -> Result<Prepared> {
         .await
         .map_err(OperationError::io(format!("reading {}", source.display())))?;
     let is_folder = metadata.is_dir();
+    if !is_folder && !metadata.is_file() {
+        return Err(OperationError::refused(Finding::general(
+            "no-module",
+            format!("{} is neither a folder nor a zip", source.display()),
+        )));
+    }
     let git = if is_folder { git::state(source).await } else { None };
     let tracked = if git.is_some() { tracked(source).await } else { None };
     let path = source.to_owned();

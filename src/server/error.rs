@@ -257,7 +257,8 @@ fn registry_status(error: &RegistryError, mismatch: u16) -> u16 {
 /// What is kept and is no module that can be installed is, to a client, not there; what is refused is there and bad.
 fn operation_status(error: &OperationError) -> u16 {
     match error {
-        OperationError::Registry { source, .. } => registry_status(source, 500),
+        // What a registry keeps and is not what its manifest says is no fault of this server.
+        OperationError::Registry { source, .. } => registry_status(source, 502),
         OperationError::Route(_)
         | OperationError::NoModule { .. }
         | OperationError::NoVersion { .. }

@@ -361,3 +361,41 @@ fn two_hosts_on_one_command_line_are_wrong_usage() {
     // A setting is what holds where the command line says nothing.
     run(ocimod.command().env("OCIMOD_HOST", "b.example").args(line)).success();
 }
+
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_not_waited_for() {
+    let ocimod = Ocimod::new();
+    let pipe = ocimod.home.path().join("module.zip");
+    run(std::process::Command::new("mkfifo").arg(&pipe)).success();
+    ocimod.run(["check", &pipe.display().to_string()]).fails_with(4);
+}
+
+#[test]
+fn rules_of_ignore_files_have_a_limit() {
+    let ocimod = Ocimod::new();
+    let folder = ocimod.folder("a");
+    write(&folder, &[("main.tf", ""), (".gitignore", &"a*b\n".repeat(100_000))]);
+    let refused = ocimod.run(["check", &folder.display().to_string()]).fails_with(4);
+    assert!(
+        refused.stdout.contains("[ignore-file]") && refused.stdout.contains(".gitignore"),
+        "{}",
+        refused.stdout
+    );
+}
+
+#[test]
+fn a_repository_s_settings_write_nothing_elsewhere() {
+    let ocimod = Ocimod::new();
+    let folder = ocimod.folder("cloned");
+    let victim = ocimod.home.path().join("victim");
+    write(
+        &folder,
+        &[(".git/HEAD", ""), ("main.tf", ""), ("ocimod.toml", &format!("output = '{}'\n", victim.display()))],
+    );
+    let mut pack = ocimod.command();
+    pack.current_dir(&folder).args(["pack", ".", "acme/a/null@1.0.0"]);
+    let refused = run(&mut pack).fails_with(2);
+    assert!(refused.stderr.contains("ocimod.toml:1"), "{}", refused.stderr);
+    assert!(!victim.exists());
+}

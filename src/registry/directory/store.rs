@@ -19,6 +19,7 @@ use super::layout::{Layout, Lock, Scratch, flush_folder, replace};
 use super::stamp::{REFRESH_AFTER, Stamp, Verified};
 use super::usage::Usage;
 use super::{DirectoryOptions, index::Index};
+use crate::oci::ManifestError;
 use crate::oci::{
     Descriptor, Digest, Hasher, MANIFEST_TYPES, MAX_MANIFEST_SIZE, Manifest, Reference, Repository, Tag,
 };
@@ -26,6 +27,11 @@ use crate::registry::{
     Condition, ManifestHead, NewManifest, Page, PageRequest, PutManifest, RegistryError, Result,
     StoredManifest,
 };
+
+/// How many referrers a page has at most: with their annotations some megabytes, which is what clients read of a list.
+const MAX_REFERRERS: usize = 100;
+/// Annotations over this are in the manifest alone and not in lists of referrers: they are kept in memory for these.
+const MAX_ANNOTATIONS: usize = 32 * 1024;
 
 /// `index.json` is read into memory. At some 300 bytes a manifest this is room for 400,000 in one repository.
 const MAX_INDEX_SIZE: u64 = 128 * 1024 * 1024;
@@ -429,7 +435,8 @@ impl Store {
         descriptor.artifact_type = manifest.referrer_type().map(ToOwned::to_owned);
         let children = manifest.entries().iter().map(|entry| entry.digest.clone()).collect();
         let subject = manifest.subject.as_ref().map(|subject| subject.digest.clone());
-        if subject.is_some() {
+        let size: usize = manifest.annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
+        if subject.is_some() && size <= MAX_ANNOTATIONS {
             descriptor.annotations = manifest.annotations;
         }
         Some(Arc::new(References { descriptor, children, subject }))
@@ -458,7 +465,9 @@ impl Store {
                 artifact_type.is_none() || descriptor.artifact_type.as_deref() == artifact_type
             })
             .filter(|descriptor| descriptor.digest.as_str() > after);
-        Ok(page(found, request.count, |descriptor| descriptor.digest.as_str()))
+        // Descriptors hold what strangers annotated, so a page has a limit of its own.
+        let count = request.count.unwrap_or(MAX_REFERRERS).min(MAX_REFERRERS);
+        Ok(page(found, Some(count), |descriptor| descriptor.digest.as_str()))
     }
 
     // Writing manifests and tags. The caller has this process's turn; the lock is for other processes.
@@ -513,8 +522,17 @@ impl Store {
 
     fn check_children(&self, repository: &Repository, manifest: &Manifest) -> Result<()> {
         for child in needed(manifest) {
-            if !self.layout.blob(repository, &child.digest).is_file() {
+            let blob = fs::metadata(self.layout.blob(repository, &child.digest));
+            let Some(blob) = blob.ok().filter(fs::Metadata::is_file) else {
                 return Err(RegistryError::ManifestBlobUnknown(child.digest.clone()));
+            };
+            if blob.len() != child.size {
+                let error = ManifestError::Size {
+                    digest: child.digest.clone(),
+                    given: child.size,
+                    stored: blob.len(),
+                };
+                return Err(error.into());
             }
         }
         Ok(())

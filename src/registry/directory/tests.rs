@@ -41,14 +41,20 @@ async fn read(registry: &DirectoryRegistry, repository: &str, digest: &Digest) -
 
 /// An image manifest whose only layer is `layer`.
 async fn push(registry: &DirectoryRegistry, repository: &str, layer: &str, tags: &[&str]) -> Result<Digest> {
+    let size = layer.len();
     let layer = put(registry, repository, layer).await;
     let config = put(registry, repository, "{}").await;
     let manifest = serde_json::json!({
         "schemaVersion": 2, "mediaType": IMAGE_MANIFEST,
         "config": {"mediaType": "a/b", "digest": config, "size": 2},
-        "layers": [{"mediaType": "a/c", "digest": layer, "size": 1}],
+        "layers": [{"mediaType": "a/c", "digest": layer, "size": size}],
     });
     put_json(registry, repository, IMAGE_MANIFEST, &manifest, tags).await
+}
+
+/// How long a manifest is, as a descriptor of it has to say.
+async fn size_of(registry: &DirectoryRegistry, repository: &str, digest: &Digest) -> u64 {
+    registry.manifest_head(&name(repository), &digest.clone().into()).await.unwrap().size
 }
 
 async fn put_json(
@@ -399,11 +405,13 @@ async fn an_index_of_an_immutable_tag_grows_and_changes_nothing() {
     let registry = open_immutable(&folder);
     let mut children = Vec::new();
     for layer in ["linux", "darwin", "evil"] {
-        children.push(push(&registry, "acme/provider", layer, &[]).await.unwrap());
+        let child = push(&registry, "acme/provider", layer, &[]).await.unwrap();
+        let size = size_of(&registry, "acme/provider", &child).await;
+        children.push((child, size));
     }
     let entry = |child: usize, os: &str| {
         serde_json::json!({
-            "mediaType": IMAGE_MANIFEST, "digest": children[child], "size": 1,
+            "mediaType": IMAGE_MANIFEST, "digest": children[child].0, "size": children[child].1,
             "platform": {"os": os, "architecture": "amd64"},
         })
     };
@@ -460,7 +468,7 @@ async fn what_no_tag_reaches_is_collected_and_the_rest_stays() {
     let vpc = name("acme/vpc");
     let child = push(&registry, "acme/vpc", "child", &[]).await.unwrap();
     let index = serde_json::json!({"schemaVersion": 2, "manifests": [
-        {"mediaType": IMAGE_MANIFEST, "digest": child, "size": 1}]});
+        {"mediaType": IMAGE_MANIFEST, "digest": child, "size": size_of(&registry, "acme/vpc", &child).await}]});
     let top = put_json(&registry, "acme/vpc", IMAGE_INDEX, &index, &["v1"]).await.unwrap();
     let config = put(&registry, "acme/vpc", "{}").await;
     let signature = |subject: &Digest| {
@@ -726,4 +734,40 @@ async fn a_manifest_has_a_limit() {
     };
     let refused = registry.put_manifest(&name("a"), &manifest).await;
     assert!(matches!(refused, Err(RegistryError::TooLarge { .. })));
+}
+
+#[tokio::test]
+async fn a_manifest_that_says_wrong_sizes_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder);
+    let config = put(&registry, "acme/vpc", "{}").await;
+    for size in [1_u64, 3, 1 << 40] {
+        let manifest = serde_json::json!({"schemaVersion": 2, "layers": [],
+            "config": {"mediaType": "a/b", "digest": config, "size": size}});
+        let refused = put_json(&registry, "acme/vpc", IMAGE_MANIFEST, &manifest, &["v1"]).await;
+        assert!(matches!(refused, Err(RegistryError::ManifestInvalid(_))), "{size}: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_referrers_has_an_end_and_holds_no_endless_annotations() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder);
+    let config = put(&registry, "acme/vpc", "{}").await;
+    let subject = Digest::of(b"not there yet");
+    for number in 0..102 {
+        let long = if number == 0 { "x".repeat(1 << 20) } else { number.to_string() };
+        let manifest = serde_json::json!({"schemaVersion": 2, "layers": [], "annotations": {"a": long},
+            "config": {"mediaType": "a/b", "digest": config, "size": 2},
+            "subject": {"mediaType": IMAGE_MANIFEST, "digest": subject, "size": 1}});
+        put_json(&registry, "acme/vpc", IMAGE_MANIFEST, &manifest, &[]).await.unwrap();
+    }
+    let vpc = name("acme/vpc");
+    let page = registry.referrers(&vpc, &subject, None, &PageRequest::default()).await.unwrap();
+    assert_eq!(page.items.len(), 100);
+    let rest = PageRequest::after(page.next.expect("there are more"));
+    let rest = registry.referrers(&vpc, &subject, None, &rest).await.unwrap();
+    assert_eq!((rest.items.len(), rest.next), (2, None));
+    let without = page.items.iter().chain(&rest.items).filter(|item| item.annotations.is_empty()).count();
+    assert_eq!(without, 1);
 }
