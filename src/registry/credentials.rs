@@ -108,21 +108,6 @@ pub struct CredentialEnvironment {
 }
 
 impl CredentialEnvironment {
-    /// What the environment of this process says.
-    pub fn of_process() -> Self {
-        let text = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        let path = |name| text(name).map(PathBuf::from);
-        Self {
-            home: etcetera::home_dir().ok(),
-            runtime_folder: path("XDG_RUNTIME_DIR"),
-            config_folder: path("XDG_CONFIG_HOME"),
-            docker_config: path("DOCKER_CONFIG"),
-            registry_auth_file: path("REGISTRY_AUTH_FILE"),
-            docker_auth_config: text("DOCKER_AUTH_CONFIG").and_then(|value| value.into_string().ok()),
-            search_path: text("PATH"),
-        }
-    }
-
     /// The files in which credentials may be, the first one first. Most are not there.
     pub fn files(&self) -> Vec<PathBuf> {
         let home = |name: &str| self.home.as_ref().map(|home| home.join(name));
