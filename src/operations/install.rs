@@ -21,8 +21,13 @@ use super::routes::{ModuleName, Place, Routes};
 
 /// The versions of an OpenTofu module that installing clients may choose from; of modules on `host` alone where it is given.
 pub async fn versions(routes: &Routes, module: &ModuleName, host: Option<&Host>) -> Result<Published> {
-    let mut published = published::find(routes, module).await?;
+    let mut published = find(routes, module, host).await?;
     published.leave_modules().await?;
+    Ok(published)
+}
+
+async fn find(routes: &Routes, module: &ModuleName, host: Option<&Host>) -> Result<Published> {
+    let published = published::find(routes, module).await?;
     if let Some(host) = host {
         // A repository holds one module, so one look at the path is enough for all of its versions.
         let stored = published.stored_path().await?;
@@ -54,7 +59,8 @@ pub async fn version(
     host: Option<&Host>,
     version: &Version,
 ) -> Result<StoredModule> {
-    let published = versions(routes, module, host).await?;
+    // What else is in the repository does not matter here, so nothing but this version's manifest is read.
+    let published = find(routes, module, host).await?;
     let Some(tagged) = published.versions.iter().find(|tagged| tagged.version == *version) else {
         return Err(OperationError::NoModule {
             module: format!("{module}@{version}"),

@@ -22,9 +22,9 @@ use super::routes::{ModuleName, Place, Routes};
 pub const MAX_TAGS: usize = 200_000;
 /// Manifests that are read at once.
 const CONCURRENCY: usize = 8;
-/// How many versions are asked for the path of their module, from the newest on: a repository that was taken over from the
-/// placeholder host says so in one of them.
-const MAX_PATHS: usize = 50;
+/// How many manifests are read, from the newest version on, to find one that is a module's or that says its path. A repository may
+/// have tags without end that look like versions and are none; one that was taken over from the placeholder host says so early.
+const MAX_LOOKS: usize = 50;
 
 /// The versions of a module in its repository.
 #[derive(Clone, Debug)]
@@ -61,10 +61,9 @@ pub struct StoredModule {
 }
 
 /// How a module's dependencies are kept with it (`--deps`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DependencyForm {
     /// As layers of the module's manifest.
-    #[default]
     Inline,
     /// As layers of a second manifest, the bundle.
     Separate,
@@ -169,13 +168,13 @@ impl Published {
     }
 
     /// The highest version that satisfies a constraint, with its artifact. A version whose tag holds something else than a module is
-    /// passed over; `None` where no version is left.
+    /// passed over, up to a limit; `None` where no version is left.
     pub async fn newest(&self, constraint: &Constraint) -> Result<Option<(TaggedVersion, StoredModule)>> {
         let mut left: Vec<&TaggedVersion> = self.versions.iter().collect();
-        loop {
+        for _ in 0..MAX_LOOKS {
             let chosen = constraint.highest(left.iter().map(|tagged| &tagged.version)).cloned();
             let Some(index) = left.iter().position(|tagged| Some(&tagged.version) == chosen.as_ref()) else {
-                return Ok(None);
+                break;
             };
             let tagged = left.remove(index);
             match self.load(tagged).await {
@@ -186,6 +185,7 @@ impl Published {
                 Err(error) => return Err(error),
             }
         }
+        Ok(None)
     }
 
     /// The same, where a version is needed.
@@ -256,7 +256,7 @@ impl Published {
 
     /// The first path, from the newest version on, that will do.
     async fn path_where(&self, will_do: impl Fn(&CuePath) -> bool) -> Result<Option<CuePath>> {
-        for tagged in self.versions.iter().rev().take(MAX_PATHS) {
+        for tagged in self.versions.iter().rev().take(MAX_LOOKS) {
             let stored = match self.load(tagged).await {
                 Ok(stored) => stored,
                 Err(OperationError::NotAModule { .. }) => continue,
@@ -281,13 +281,12 @@ impl Published {
 
 /// Whether two paths name one module, the placeholder host standing for any other.
 pub fn same_module(one: &CuePath, other: &CuePath) -> bool {
-    let split = |path: &'_ CuePath| {
-        let (host, rest) = path.as_str().split_once('/').unwrap_or((path.as_str(), ""));
-        (host.to_owned(), rest.to_owned())
-    };
+    fn split(path: &CuePath) -> (&str, &str) {
+        path.as_str().split_once('/').unwrap_or((path.as_str(), ""))
+    }
     let ((one_host, one), (other_host, other)) = (split(one), split(other));
     let is_placeholder = |host: &str| host == Host::INTERNAL;
-    one == other && (one_host == other_host || is_placeholder(&one_host) || is_placeholder(&other_host))
+    one == other && (one_host == other_host || is_placeholder(one_host) || is_placeholder(other_host))
 }
 
 /// Reads one version: its manifest, and its bundle where there is one.
