@@ -1,5 +1,12 @@
 //! `ocimod serve`: the module registry protocol over any registry, and the embedded registry.
 
+mod access;
+mod archives;
+mod cache;
+mod limits;
+mod search;
+mod tls;
+
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -7,6 +14,12 @@ use std::sync::Arc;
 
 use clap::Args;
 
+use self::access::AccessOptions;
+use self::archives::ArchiveOptions;
+use self::cache::CacheOptions;
+use self::limits::LimitOptions;
+use self::search::SearchOptions;
+use self::tls::TlsOptions;
 use super::Context;
 use super::failure::{ErrorKind, ExitStatus, Failure};
 use super::module_options::{parse_address, parse_host, parse_version};
@@ -46,6 +59,24 @@ pub struct Serve {
     /// Let everybody who reaches this address do what callers on this machine may
     #[arg(long)]
     pub allow_anonymous: bool,
+    /// Who may do what
+    #[command(flatten)]
+    pub access: AccessOptions,
+    /// How zips reach the client
+    #[command(flatten)]
+    pub archives: ArchiveOptions,
+    /// What is kept of a registry's answers
+    #[command(flatten)]
+    pub cache: CacheOptions,
+    /// What keeps the server within bounds
+    #[command(flatten)]
+    pub limits: LimitOptions,
+    /// How modules without a repository of their own are found
+    #[command(flatten)]
+    pub search: SearchOptions,
+    /// Certificates, and the path in front of every route
+    #[command(flatten)]
+    pub tls: TlsOptions,
 }
 
 /// A module that is pushed before the server listens: `[ADDRESS=]DIR[@VERSION]`.
