@@ -10,6 +10,7 @@ mod check;
 mod completion;
 mod config;
 mod context;
+mod duration;
 mod environment;
 mod failure;
 mod inspect;

@@ -428,10 +428,11 @@ mod tests {
         for verb in command.get_subcommands() {
             for arg in options(&command, verb) {
                 let key = arg.get_long().unwrap();
-                let value = match (key, arg.get_possible_values().first()) {
-                    (_, Some(value)) => value.get_name().to_owned(),
-                    ("listen", None) => "127.0.0.1:0".to_owned(),
-                    (CONFIG, None) => "ocimod.toml".to_owned(),
+                let value = match (key, arg.get_possible_values().first(), arg.get_default_values().first()) {
+                    (_, Some(value), _) => value.get_name().to_owned(),
+                    (CONFIG, ..) => "ocimod.toml".to_owned(),
+                    // What is a default passes the option's parser.
+                    (_, None, Some(default)) => default.to_str().unwrap().to_owned(),
                     _ => "x".to_owned(),
                 };
                 let words = match verb.get_name() {

@@ -1,8 +1,10 @@
 //! The verbs: what the commands and the endpoints do. Whoever wants to know how a push works opens [`push`].
 
+pub mod catalog;
 pub mod check;
 pub mod connect;
 pub mod download;
+pub mod embedded;
 pub mod error;
 mod finding;
 pub mod git;
@@ -11,6 +13,7 @@ pub mod install;
 mod license;
 pub mod list;
 pub mod pack;
+pub mod pattern;
 pub mod prepare;
 mod progress;
 pub mod published;
@@ -18,7 +21,9 @@ pub mod pull;
 pub mod push;
 pub mod resolve;
 pub mod routes;
+pub mod search;
 pub mod store;
+pub mod zip_facts;
 
 pub use error::OperationError;
 pub use finding::Finding;

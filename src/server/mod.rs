@@ -31,9 +31,9 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::set_header::SetResponseHeaderLayer;
 use tower_http::timeout::{RequestBodyTimeoutLayer, TimeoutBody};
 
+use crate::operations::install::Installer;
 use crate::registry::SharedRegistry;
 pub use error::ApiError;
-pub use modules::Modules;
 pub use oci::{DistributionRequest, RequestError};
 
 /// A request's line and headers are read into memory. The largest that there is reason for is a bearer token of some 16 KiB.
@@ -68,7 +68,7 @@ pub struct App {
     /// Where everything is kept: what is served under `/v2/`, and what readiness asks.
     pub registry: SharedRegistry,
     /// What the module registry protocol answers from.
-    pub modules: Modules,
+    pub installer: Installer,
     /// How the server is run.
     pub options: ServerOptions,
     readiness: health::Readiness,
@@ -77,10 +77,10 @@ pub struct App {
 
 impl App {
     /// A server over a registry, and over the modules in it.
-    pub fn new(registry: SharedRegistry, modules: Modules, options: ServerOptions) -> Self {
+    pub fn new(registry: SharedRegistry, installer: Installer, options: ServerOptions) -> Self {
         Self {
             registry,
-            modules,
+            installer,
             options,
             readiness: health::Readiness::default(),
             stopping: AtomicBool::new(false),
@@ -100,7 +100,16 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/.well-known/terraform.json", get(discovery::services))
         .route("/v1/modules/{namespace}/{name}/{system}/versions", get(modules::versions))
         .route("/v1/modules/{namespace}/{name}/{system}/{version}/download", get(modules::download))
-        .route("/v1/modules/{namespace}/{name}/{system}/{version}/archive.zip", get(modules::archive));
+        .route("/v1/modules/{namespace}/{name}/{system}/{version}/archive.zip", get(modules::archive))
+        .route("/v1/hosts/{hostname}/modules/{namespace}/{name}/{system}/versions", get(modules::versions))
+        .route(
+            "/v1/hosts/{hostname}/modules/{namespace}/{name}/{system}/{version}/download",
+            get(modules::download),
+        )
+        .route(
+            "/v1/hosts/{hostname}/modules/{namespace}/{name}/{system}/{version}/archive.zip",
+            get(modules::archive),
+        );
     if app.options.distribution {
         routes = routes
             .route("/v2", any(oci::serve))

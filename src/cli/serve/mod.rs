@@ -26,10 +26,12 @@ use super::module_options::{parse_address, parse_host, parse_version};
 use super::registry_options::RegistryChoice;
 use super::settings::Origin;
 use crate::module::Host;
+use crate::operations::install::Installer;
 use crate::operations::prepare::Naming;
 use crate::operations::push::{self, PushRequest};
 use crate::operations::routes::Routes;
-use crate::server::{self, App, Modules, ServerOptions};
+use crate::operations::search::Search;
+use crate::server::{self, App, ServerOptions};
 
 /// Serve modules to OpenTofu and Terraform, and the embedded registry to every OCI client
 #[derive(Args, Clone, Debug)]
@@ -155,10 +157,16 @@ impl Serve {
                 Failure::new(ErrorKind::Failed, format!("{} cannot be written: {error}", file.display()))
             })?;
         }
-        let app = Arc::new(App::new(registry, Modules::new(routes, host), options));
+        let search = Arc::new(Search::new(routes.clone(), self.search.options(context)));
+        let looking = tokio::spawn({
+            let search = Arc::clone(&search);
+            async move { search.run().await }
+        });
+        let app = Arc::new(App::new(registry, Installer::new(routes, host, search), options));
         server::serve(listener, app, stop_signal())
             .await
             .map_err(|error| Failure::new(ErrorKind::Failed, format!("the server stopped: {error}")))?;
+        looking.abort();
         Ok(ExitStatus::Done)
     }
 
