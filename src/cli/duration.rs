@@ -32,9 +32,9 @@ mod tests {
     #[test]
     fn a_number_and_its_unit() {
         assert_eq!(parse_duration("10s"), Ok(Duration::from_secs(10)));
-        assert_eq!(parse_duration("5m"), Ok(Duration::from_secs(300)));
-        assert_eq!(parse_duration("24h"), Ok(Duration::from_secs(86_400)));
-        assert_eq!(parse_duration("7d"), Ok(Duration::from_secs(604_800)));
+        assert_eq!(parse_duration("5m"), Ok(Duration::from_mins(5)));
+        assert_eq!(parse_duration("24h"), Ok(Duration::from_hours(24)));
+        assert_eq!(parse_duration("7d"), Ok(Duration::from_hours(7 * 24)));
         for text in ["", "s", "10", "-1s", "1.5h", "1 s", "99999999999999999999d", "400000d", "1w", "+1s"] {
             assert!(parse_duration(text).is_err(), "{text}");
         }

@@ -164,6 +164,11 @@ impl OperationError {
         }
     }
 
+    /// Whether a registry has gone or asks for patience, so that a second try may help.
+    pub fn is_passing(&self) -> bool {
+        matches!(self.cause(), Self::Registry { source, .. } if source.is_passing())
+    }
+
     /// One failed check.
     pub fn refused(finding: Finding) -> Self {
         Self::Refused(vec![finding])

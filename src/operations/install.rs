@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
@@ -22,8 +22,6 @@ use super::routes::{ModuleName, Place, RouteError, Routes};
 use super::search::{Found, Search, SearchOptions};
 use super::zip_facts::{KnownZips, NamedModule, ZipFacts};
 
-/// How long a caller waits for the first complete look through the registries. Clients give up after 10 s.
-const PATIENCE: Duration = Duration::from_secs(8);
 /// Tags of a far registry that were not read yet are read for one answer, up to so many.
 const MAX_UNREAD: usize = 64;
 /// Requests under way at once for one answer.
@@ -120,20 +118,22 @@ impl Installer {
 
     /// The versions of a module that a client may choose from.
     pub async fn versions(&self, asked: &Asked, may_read: MayRead<'_>) -> Result<Offer> {
+        let began = Instant::now();
         if let Some(offer) = self.first_offer(asked, may_read).await? {
             return Ok(offer);
         }
-        self.look_further(asked).await?;
+        self.look_further(asked, Some(began)).await?;
         self.first_offer(asked, may_read).await?.ok_or_else(|| self.nothing(asked))
     }
 
     /// What the tags of no repository answer waits for the first complete look; what that has not found may have come since.
-    async fn look_further(&self, asked: &Asked) -> Result<()> {
-        let looked = tokio::time::timeout(PATIENCE, async {
-            if !self.search.completed(PATIENCE).await {
+    async fn look_further(&self, asked: &Asked, missed: Option<Instant>) -> Result<()> {
+        let patience = self.search.patience();
+        let looked = tokio::time::timeout(patience, async {
+            if !self.search.completed(patience).await {
                 return Err(OperationError::NotSearchedYet { module: asked.address.to_string() });
             }
-            self.search.look_for_new().await
+            self.search.look_for_new(missed).await
         });
         looked.await.unwrap_or_else(|_| {
             // The list of repositories is slow to come. What the last complete look found still holds.
@@ -168,6 +168,15 @@ impl Installer {
 
     async fn offer(&self, asked: &Asked, module: ModuleName, may_read: MayRead<'_>) -> Result<Option<Offer>> {
         let own = self.own(asked, &module, may_read).await?;
+        if !own.exists
+            && self.search.is_complete()
+            && self.search.found().claims.about(module.path()).next().is_some()
+        {
+            // Only others know of it, and more of them may have come. What is known already does not fail for that.
+            if let Err(error) = self.look_further(asked, None).await {
+                tracing::warn!("the registry could not be looked through again: {error}");
+            }
+        }
         let found = self.search.found_now().await?;
         let mut embedded = BTreeMap::new();
         // Until everything was looked at, what others bring along adds to a module's own versions and does not stand for it.
@@ -342,7 +351,19 @@ impl Installer {
         may_read: MayRead<'_>,
     ) -> Result<Option<Installable>> {
         for place in self.routes.places(module)?.into_iter().filter(may_read) {
-            let Some(stored) = stored_version(&place, version).await? else { continue };
+            let stored = match stored_version(&place, version).await {
+                // What is embedded is there all the same, unless the last list that is known says that the repository has it.
+                Err(error) if error.is_passing() => {
+                    let published = published::at(module, &place).await?;
+                    if published.listed().any(|listed| listed == version) {
+                        return Err(error);
+                    }
+                    continue;
+                }
+                stored => stored?,
+            };
+            let Some(stored) = stored else { continue };
+            self.take_note(&place, version);
             let path = match stored.module_file().await? {
                 Some(file) => Some(file.module.base().clone()),
                 None => published::at(module, &place).await?.stored_path().await?,
@@ -360,6 +381,15 @@ impl Installer {
         Ok(None)
     }
 
+    /// A version that came after the last look brings others along, which the client asks for next.
+    fn take_note(&self, place: &Place, version: &Version) {
+        let found = self.search.found();
+        let is_read = |tag: &Tag| found.is_module(place, tag).is_some();
+        if self.search.is_complete() && !tags_of(version).iter().any(is_read) {
+            self.search.changed(place.clone());
+        }
+    }
+
     async fn embedded_version(
         &self,
         asked: &Asked,
@@ -367,10 +397,11 @@ impl Installer {
         version: &Version,
         may_read: MayRead<'_>,
     ) -> Result<Installable> {
+        let began = Instant::now();
         let own = self.own(asked, module, may_read).await?;
         let mut has_looked_further = !self.search.is_complete();
         if has_looked_further {
-            self.look_further(asked).await?;
+            self.look_further(asked, Some(began)).await?;
         }
         loop {
             let found = self.search.found_now().await?;
@@ -392,7 +423,7 @@ impl Installer {
                     places: own.places.iter().map(Place::name).collect(),
                 });
             }
-            self.look_further(asked).await?;
+            self.look_further(asked, Some(began)).await?;
         }
     }
 }
@@ -404,11 +435,16 @@ fn is_wrong(error: &OperationError) -> bool {
     source.is_not_found() || matches!(source, E::SizeMismatch { .. } | E::RangeNotSatisfiable { .. })
 }
 
-/// The version at the tags that it may have, the one with `v` first; of its bundle where that is all there is.
+/// The tags that a version may have, the one with `v` first.
+fn tags_of(version: &Version) -> Vec<Tag> {
+    let Ok(tag) = artifact::module_tag(version) else { return Vec::new() };
+    let bare = tag.as_str().strip_prefix('v').and_then(|bare| bare.parse().ok());
+    [Some(tag), bare].into_iter().flatten().collect()
+}
+
+/// The version at the tags that it may have; of its bundle where that is all there is.
 async fn stored_version(place: &Place, version: &Version) -> Result<Option<StoredModule>> {
-    let Ok(tag) = artifact::module_tag(version) else { return Ok(None) };
-    let bare = tag.as_str().strip_prefix('v').and_then(|bare| bare.parse::<Tag>().ok());
-    let tags: Vec<Tag> = [Some(tag), bare].into_iter().flatten().collect();
+    let tags = tags_of(version);
     let bundles: Vec<Tag> = tags.iter().filter_map(|tag| artifact::bundle_tag(tag).ok()).collect();
     for tag in tags.into_iter().chain(bundles) {
         match published::load_reference(place, &Reference::Tag(tag)).await {

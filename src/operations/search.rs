@@ -31,8 +31,10 @@ const CONCURRENT_MANIFESTS: usize = 4;
 const READ_AGAIN_AFTER: Duration = Duration::from_mins(15);
 /// How soon a look that failed is repeated.
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
-/// How often the list of repositories is asked for at most because somebody asked for what is not there.
-const BETWEEN_MISSES: Duration = Duration::from_secs(1);
+/// How long a look that a caller waits for is good enough for the next caller, at least; and so many times as long as it took, so that
+/// callers never make the registry do much more than without them.
+const GOOD_FOR: Duration = Duration::from_secs(1);
+const GOOD_FOR_TIMES: u32 = 10;
 
 /// How registries are looked through.
 #[derive(Clone, Debug)]
@@ -43,11 +45,18 @@ pub struct SearchOptions {
     pub every: Duration,
     /// Holders that are believed about every module.
     pub trusted: Vec<RepositoryPattern>,
+    /// How long a caller waits for the first complete look. Clients give up after 10 s.
+    pub patience: Duration,
 }
 
 impl Default for SearchOptions {
     fn default() -> Self {
-        Self { catalog: CatalogSource::Registry, every: Duration::from_mins(1), trusted: Vec::new() }
+        Self {
+            catalog: CatalogSource::Registry,
+            every: Duration::from_mins(1),
+            trusted: Vec::new(),
+            patience: Duration::from_secs(8),
+        }
     }
 }
 
@@ -78,10 +87,38 @@ pub struct Search {
     memory: Mutex<HashMap<Place, Arc<Read>>>,
     /// Repositories that have changed since.
     changed: Mutex<HashSet<Place>>,
-    /// Held while something is looked at, so that what is found is not mixed up; and when the last miss was looked into.
-    looking: tokio::sync::Mutex<Option<Instant>>,
+    /// Held while something is looked at, so that what is found is not mixed up.
+    looking: tokio::sync::Mutex<Looks>,
     is_complete: watch::Sender<bool>,
     again: Notify,
+}
+
+/// When was looked last.
+#[derive(Debug, Default)]
+struct Looks {
+    at_everything: Option<Look>,
+    at_the_list: Option<Look>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    began: Instant,
+    took: Duration,
+}
+
+impl Look {
+    fn ended(began: Instant) -> Self {
+        Self { began, took: began.elapsed() }
+    }
+
+    /// When the next one may begin.
+    fn over(&self) -> Instant {
+        self.began + self.took + GOOD_FOR.max(self.took * GOOD_FOR_TIMES)
+    }
+
+    fn is_over(look: Option<Self>) -> bool {
+        look.is_none_or(|look| look.over() <= Instant::now())
+    }
 }
 
 /// What was read of a repository.
@@ -128,6 +165,11 @@ impl Search {
             is_complete: watch::Sender::new(is_complete),
             again: Notify::new(),
         }
+    }
+
+    /// How long a caller waits for the first complete look.
+    pub fn patience(&self) -> Duration {
+        self.options.patience
     }
 
     /// Holders that are believed about every module.
@@ -216,27 +258,47 @@ impl Search {
 
     /// Looks through everything.
     pub async fn look(&self) -> Result<Catalog> {
+        self.look_holding(&mut *self.looking.lock().await).await
+    }
+
+    async fn look_holding(&self, looks: &mut Looks) -> Result<Catalog> {
+        let began = Instant::now();
         let catalog = catalog::read(&self.routes, &self.options.catalog).await?;
-        let _looking = self.looking.lock().await;
+        looks.at_the_list = Some(Look::ended(began));
         {
             let listed: HashSet<&Place> = catalog.places.iter().collect();
             let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
             memory.retain(|place, _| listed.contains(place));
         }
         self.look_at(catalog.places.clone()).await?;
+        looks.at_everything = Some(Look::ended(began));
         self.is_complete.send_replace(true);
         Ok(catalog)
     }
 
-    /// Looks for repositories that have appeared since, because somebody asks for what is not known.
-    pub async fn look_for_new(&self) -> Result<()> {
+    /// Looks for what has come since, for a caller who asks for something that only a look can tell: at everything where that is
+    /// quick, else at the repositories that are new. A caller who would be told that there is nothing waits for a look that began after
+    /// `asked`, where it can be had soon.
+    pub async fn look_for_new(&self, asked: Option<Instant>) -> Result<()> {
         if self.options.catalog == CatalogSource::None {
             return Ok(());
         }
-        let mut looking = self.looking.lock().await;
-        if looking.is_some_and(|last| last.elapsed() < BETWEEN_MISSES) {
+        let mut looks = self.looking.lock().await;
+        if let (Some(asked), Some(look)) = (asked, looks.at_everything)
+            && look.began < asked
+        {
+            let wait = look.over().saturating_duration_since(Instant::now());
+            if wait <= GOOD_FOR {
+                tokio::time::sleep(wait).await;
+            }
+        }
+        if Look::is_over(looks.at_everything) {
+            return self.look_holding(&mut looks).await.map(drop);
+        }
+        if !Look::is_over(looks.at_the_list) {
             return Ok(());
         }
+        let began = Instant::now();
         let catalog = catalog::read(&self.routes, &self.options.catalog).await?;
         let new: Vec<_> = {
             let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
@@ -244,7 +306,7 @@ impl Search {
             catalog.places.into_iter().filter(is_new).collect()
         };
         let looked = self.look_at(new).await;
-        *looking = Some(Instant::now());
+        looks.at_the_list = Some(Look::ended(began));
         looked
     }
 
@@ -268,7 +330,8 @@ impl Search {
                     let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
                     memory.insert(place, Arc::new(read));
                 }
-                Err(error) if is_passing(&error) => passing = Some(error),
+                // What was not read is not known, which is not the same as not there.
+                Err(error) if error.is_passing() => passing = Some(error),
                 // One that is damaged or closed to us does not hide the others; what was known of it stays.
                 Err(error) => tracing::warn!("{} is passed over: {error}", place.name()),
             }
@@ -318,11 +381,6 @@ impl Read {
     }
 }
 
-/// Whether a registry has gone or asks for patience: what was not read is not known, which is not the same as not there.
-fn is_passing(error: &OperationError) -> bool {
-    matches!(error, OperationError::Registry { source, .. } if source.is_passing())
-}
-
 /// Reads what is new in a repository.
 async fn read(place: &Place, known: Option<&Read>) -> Result<Read> {
     // Any name will do: it is only the repository that is looked at.
@@ -350,9 +408,10 @@ async fn read(place: &Place, known: Option<&Read>) -> Result<Read> {
 async fn read_tag(place: &Place, tagged: &TaggedVersion) -> Result<ReadTag> {
     let module = match published::load(place, tagged).await {
         Ok(stored) => {
-            let path = match stored.artifact.dependencies.is_empty() {
-                true => None,
-                false => stored.module_file().await?.map(|file| file.module.base().clone()),
+            let path = if stored.artifact.dependencies.is_empty() {
+                None
+            } else {
+                stored.module_file().await?.map(|file| file.module.base().clone())
             };
             Some(Arc::new(ReadModule {
                 digest: stored.digest,

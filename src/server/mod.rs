@@ -31,7 +31,9 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::set_header::SetResponseHeaderLayer;
 use tower_http::timeout::{RequestBodyTimeoutLayer, TimeoutBody};
 
+use crate::oci::Repository;
 use crate::operations::install::Installer;
+use crate::operations::routes::Place;
 use crate::registry::SharedRegistry;
 pub use error::ApiError;
 pub use oci::{DistributionRequest, RequestError};
@@ -84,6 +86,17 @@ impl App {
             options,
             readiness: health::Readiness::default(),
             stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes note that a repository was written to.
+    fn changed(&self, repository: &Repository) {
+        for target in self.installer.routes().targets() {
+            if Arc::ptr_eq(&target.registry, &self.registry) {
+                self.installer
+                    .search()
+                    .changed(Place { target: target.clone(), repository: repository.clone() });
+            }
         }
     }
 

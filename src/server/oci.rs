@@ -47,9 +47,13 @@ pub(super) async fn serve(State(app): State<Arc<App>>, request: Request) -> Resp
     let mut response = match DistributionRequest::parse(&parts.method, parts.uri.path(), parts.uri.query()) {
         Ok(request) => {
             let route = Route(request.route());
+            let changed = request.changed_repository().cloned();
             let answer = answer(&*app.registry, request, &parts.headers, body).await;
             let mut response = answer.into_response();
             response.extensions_mut().insert(route);
+            if let Some(repository) = changed.filter(|_| response.status().is_success()) {
+                app.changed(&repository);
+            }
             response
         }
         Err(error) => ApiError::from(error).into_response(),

@@ -4,6 +4,7 @@
 mod clients;
 mod conformance;
 mod distribution;
+mod embedded;
 mod failing_registry;
 mod interrupted_push;
 mod published_versions;

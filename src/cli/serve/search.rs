@@ -35,6 +35,7 @@ impl SearchOptions {
         };
         // A look without any pause between it and the next would be all that the server does.
         let every = self.scan_every.max(Duration::from_secs(1));
-        search::SearchOptions { catalog, every, trusted: self.trust_embedded.clone() }
+        let trusted = self.trust_embedded.clone();
+        search::SearchOptions { catalog, every, trusted, ..search::SearchOptions::default() }
     }
 }
