@@ -1,5 +1,6 @@
 //! Who is believed about the modules that are only inside others, and what is answered while nobody knows yet.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
