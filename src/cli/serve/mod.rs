@@ -8,7 +8,7 @@ mod search;
 mod tls;
 
 use std::fmt::Write as _;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -244,14 +244,15 @@ impl Way<'_> {
         format!("{scheme}://{}{}", self.address, self.base_path.map_or("", BasePath::as_str))
     }
 
-    /// The host in `source`, where clients find everything by discovery: it has to be a name that the certificate may be for.
+    /// The host in `source`, where clients find everything by discovery. They take no name without a dot, so not `localhost`, and no
+    /// address of IPv6.
     fn authority(self, host: Option<&Host>) -> String {
-        let ip = self.address.ip();
-        let name = match host {
-            Some(host) if host.as_str().contains(':') => return host.to_string(),
-            Some(host) => host.to_string(),
-            None if ip.is_loopback() || ip.is_unspecified() => "localhost".to_owned(),
-            None => ip.to_string(),
+        let name = match (host, self.address.ip()) {
+            (Some(host), _) if host.as_str().contains(':') => return host.to_string(),
+            (Some(host), _) => host.to_string(),
+            (None, IpAddr::V4(ip)) if !ip.is_unspecified() => ip.to_string(),
+            (None, ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.to_string(),
+            (None, _) => "HOST".to_owned(),
         };
         if self.address.port() == HTTPS_PORT { name } else { format!("{name}:{}", self.address.port()) }
     }
@@ -283,8 +284,8 @@ fn lines_to_paste(way: Way<'_>, host: Option<&Host>, routes: &Routes, embedded: 
     let _ = write!(text, "    version = \"~> 1.0\"\n  }}");
     if embedded {
         // The distribution API is at the root, whatever the base path is.
-        let place = if way.is_https { name } else { format!("--insecure {address}") };
-        let _ = write!(text, "\n\nfor OCI clients:\n\n  crane catalog {place}");
+        let plain = if way.is_https { "" } else { "--insecure " };
+        let _ = write!(text, "\n\nfor OCI clients:\n\n  crane catalog {plain}{address}");
     }
     text
 }
