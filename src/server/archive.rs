@@ -4,9 +4,8 @@
 //! it is not looked up again, so the registry is asked for the blob and nothing else. A request that brings no link is that of a
 //! person who names a version, and is resolved as `download` is. What is half a link is refused: it must not fall back to anything.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
@@ -158,12 +157,11 @@ pub(super) async fn archive(
     headers: HeaderMap,
 ) -> Result<Response<Body>, ApiError> {
     let Path(path) = given(path)?;
-    let (place, content) = match GivenLink::read(query.as_deref().unwrap_or_default())? {
-        Some(link) => opened(&app, &path, &link)?,
-        None => {
-            let stored = app.modules.version(&path.address, &path.version).await?;
-            (stored.place, stored.artifact.archive)
-        }
+    let (place, content) = if let Some(link) = GivenLink::read(query.as_deref().unwrap_or_default())? {
+        opened(&app, &path, &link)?
+    } else {
+        let stored = app.modules.version(&path.address, &path.version).await?;
+        (stored.place, stored.artifact.archive)
     };
     answer(app.options.archives.mode, &place, &content, &method, &headers).await
 }

@@ -140,11 +140,15 @@ impl<'a> GivenLink<'a> {
         identities: &[&str],
         now: u64,
     ) -> Result<ArchiveLink, LinkError> {
-        fn text<'b>(field: &'b Option<Cow<'_, str>>) -> Result<&'b str, LinkError> {
-            field.as_deref().ok_or(LinkError::Invalid)
-        }
-        let (repository, digest) = (text(&self.repository)?, text(&self.digest)?);
-        let (size, expires, signature) = (text(&self.size)?, text(&self.expires)?, text(&self.signature)?);
+        let (Some(repository), Some(digest), Some(size), Some(expires), Some(signature)) = (
+            self.repository.as_deref(),
+            self.digest.as_deref(),
+            self.size.as_deref(),
+            self.expires.as_deref(),
+            self.signature.as_deref(),
+        ) else {
+            return Err(LinkError::Invalid);
+        };
         let fields = Fields { repository, digest, size, expires };
         let signed_for =
             |identity: &str| keys.verify(route.purpose, &fields.signed(&route, identity), signature);

@@ -82,8 +82,11 @@ struct Watched {
     files: Vec<PathBuf>,
     /// Of the contents that were last looked at, or of why there were none.
     seen: Digest,
-    take: Box<dyn Fn(&[Vec<u8>]) -> Result<(), String> + Send>,
+    take: Box<Take>,
 }
+
+/// Makes something of contents and puts it in its place, or says why not.
+type Take = dyn Fn(&[Vec<u8>]) -> Result<(), String> + Send;
 
 /// Everything that is read again while the server runs.
 #[derive(Default)]
@@ -174,7 +177,7 @@ impl Hangups {
         {
             return;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -123,21 +123,21 @@ impl SelfSigned {
         };
         let (begin, _) = day(now.saturating_sub(CLOCK_TOLERANCE));
         let ((end, _), (_, today)) = (day(now + LIFETIME), day(now));
-        let named = |name: String| {
+        let called = |name: String| {
             let mut distinguished = DistinguishedName::new();
             distinguished.push(DnType::CommonName, name);
             distinguished
         };
 
         let mut authority = CertificateParams::default();
-        authority.distinguished_name = named(format!("ocimod, for trials since {today}"));
+        authority.distinguished_name = called(format!("ocimod, for trials since {today}"));
         authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         (authority.not_before, authority.not_after) = (begin, end);
         let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
 
         let mut server = CertificateParams::new(names)?;
-        server.distinguished_name = named(names.first().cloned().unwrap_or_default());
+        server.distinguished_name = called(names.first().cloned().unwrap_or_default());
         server.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         server.use_authority_key_identifier_extension = true;
@@ -252,8 +252,8 @@ mod tests {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         assert!(files.hold(&names, now + RENEW_BEFORE));
         assert!(!files.hold(&names, now + LIFETIME));
-        assert!(!files.hold(&names, now - CLOCK_TOLERANCE * 3));
-        let late = now - LIFETIME + RENEW_BEFORE;
+        assert!(!files.hold(&names, now.saturating_sub(CLOCK_TOLERANCE * 3)));
+        let late = now.saturating_sub(LIFETIME) + RENEW_BEFORE;
         files.make(&names, late).unwrap();
         assert!(prepare(folder.path(), &names).unwrap().is_new);
     }

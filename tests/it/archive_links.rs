@@ -96,7 +96,7 @@ impl Drop for Served {
 }
 
 impl Served {
-    async fn start(registry: SharedRegistry, archives: Archives) -> Self {
+    fn start(registry: SharedRegistry, archives: Archives) -> Self {
         let target = Target {
             registry: Arc::clone(&registry),
             prefix: String::new(),
@@ -167,7 +167,7 @@ async fn a_link_costs_no_request_but_that_of_the_blob() {
     let ocimod = Ocimod::new();
     stored(&ocimod);
     let registry = FailingRegistry::new(opened(&ocimod).await);
-    let serve = Served::start(registry.clone(), Archives::default()).await;
+    let serve = Served::start(registry.clone(), Archives::default());
     let link = archive(MODULE, &as_sent(&location(&serve.address, MODULE).await));
     registry.take_calls();
     let head = ask(Method::HEAD, &serve.address, &link, &[]).await;
@@ -191,7 +191,7 @@ async fn an_altered_link_and_one_used_elsewhere_open_nothing() {
     let ocimod = Ocimod::new();
     stored(&ocimod);
     let registry = FailingRegistry::new(opened(&ocimod).await);
-    let serve = Served::start(registry.clone(), Archives::default()).await;
+    let serve = Served::start(registry.clone(), Archives::default());
     let link = as_sent(&location(&serve.address, MODULE).await);
     let stack = "/v1/modules/acme/stack/null/1.0.0";
     let other = as_sent(&location(&serve.address, stack).await);
@@ -247,7 +247,7 @@ async fn an_expired_link_and_one_of_other_keys_open_nothing() {
     stored(&ocimod);
     let registry = opened(&ocimod).await;
     let at_once = Archives { link_lifetime: Duration::ZERO, ..Archives::default() };
-    let serve = Served::start(Arc::clone(&registry), at_once).await;
+    let serve = Served::start(Arc::clone(&registry), at_once);
     let link = archive(MODULE, &as_sent(&location(&serve.address, MODULE).await));
     let expired = get(&serve.address, &link).await;
     assert_eq!(expired.status(), 403);
@@ -255,8 +255,8 @@ async fn an_expired_link_and_one_of_other_keys_open_nothing() {
     assert!(body.contains("expired") && body.contains("run init again"), "{body}");
 
     let keys = || Some(Live::fixed(Keys::generate().expect("random numbers")));
-    let one = Served::start(Arc::clone(&registry), Archives { keys: keys(), ..Archives::default() }).await;
-    let other = Served::start(registry, Archives { keys: keys(), ..Archives::default() }).await;
+    let one = Served::start(Arc::clone(&registry), Archives { keys: keys(), ..Archives::default() });
+    let other = Served::start(registry, Archives { keys: keys(), ..Archives::default() });
     let link = archive(MODULE, &as_sent(&location(&one.address, MODULE).await));
     assert_eq!(get(&one.address, &link).await.status(), 200);
     assert_eq!(get(&other.address, &link).await.status(), 403);
@@ -266,7 +266,7 @@ async fn an_expired_link_and_one_of_other_keys_open_nothing() {
 async fn pieces_conditions_and_what_caches_are_told() {
     let ocimod = Ocimod::new();
     stored(&ocimod);
-    let serve = Served::start(opened(&ocimod).await, Archives::default()).await;
+    let serve = Served::start(opened(&ocimod).await, Archives::default());
     let link = archive(MODULE, &as_sent(&location(&serve.address, MODULE).await));
 
     let whole = ask(Method::GET, &serve.address, &link, &[("accept-encoding", "gzip, br")]).await;
@@ -304,7 +304,7 @@ async fn pieces_conditions_and_what_caches_are_told() {
 async fn who_names_a_version_and_brings_no_link_gets_it_all_the_same() {
     let ocimod = Ocimod::new();
     stored(&ocimod);
-    let serve = Served::start(opened(&ocimod).await, Archives::default()).await;
+    let serve = Served::start(opened(&ocimod).await, Archives::default());
     for path in ["archive.zip", "archive.zip?", "archive.zip?terraform-get=1"] {
         assert_eq!(get(&serve.address, &format!("{MODULE}/{path}")).await.status(), 200, "{path}");
     }
@@ -326,7 +326,7 @@ async fn each_mode_sends_clients_where_it_says() {
         ("http://storage.example", ArchiveMode::Proxy, 200),
     ] {
         let registry = Arc::new(Pointing { inner: Arc::clone(&inner), elsewhere: elsewhere.to_owned() });
-        let serve = Served::start(registry, mode(chosen)).await;
+        let serve = Served::start(registry, mode(chosen));
         let link = archive(MODULE, &as_sent(&location(&serve.address, MODULE).await));
         let answer = get(&serve.address, &link).await;
         assert_eq!(answer.status(), expected, "{elsewhere} {chosen:?}");
@@ -349,13 +349,13 @@ async fn direct_names_the_registry_s_own_url() {
     stored(&ocimod);
     let inner = opened(&ocimod).await;
     let registry = Arc::new(Pointing { inner: Arc::clone(&inner), elsewhere: String::new() });
-    let serve = Served::start(registry, mode(ArchiveMode::Direct)).await;
+    let serve = Served::start(registry, mode(ArchiveMode::Direct));
     let bare = location(&serve.address, MODULE).await;
     let (url, query) = bare.split_once('?').expect("a query");
     let digest = url.strip_prefix("https://registry.example/v2/acme/label/null/blobs/").expect(&bare);
     assert_eq!(query, format!("archive=zip&checksum={digest}"));
     // A registry that has no such URL is none that clients can be sent to.
-    let serve = Served::start(FailingRegistry::new(inner), mode(ArchiveMode::Direct)).await;
+    let serve = Served::start(FailingRegistry::new(inner), mode(ArchiveMode::Direct));
     let link = location(&serve.address, MODULE).await;
     assert_eq!(get(&serve.address, &archive(MODULE, &as_sent(&link))).await.status(), 200);
 }
@@ -372,8 +372,8 @@ async fn in_every_mode_no_link_is_given_to_a_zip_that_breaks_the_rules() {
     let bad = Bytes::from_static(
         b"PK\x03\x04 and nothing that a zip ends with, but long enough to be taken for one",
     );
-    let zip = manifest["layers"].as_array_mut().unwrap().iter_mut();
-    let zip = zip.filter(|layer| layer["mediaType"].as_str().unwrap().contains("zip")).next().unwrap();
+    let mut layers = manifest["layers"].as_array_mut().unwrap().iter_mut();
+    let zip = layers.find(|layer| layer["mediaType"].as_str().unwrap().contains("zip")).unwrap();
     zip["digest"] = Digest::of(&bad).as_str().into();
     zip["size"] = bad.len().into();
     registry.put_blob(&repository, &Digest::of(&bad), &BytesSource(bad)).await.unwrap();
@@ -388,7 +388,7 @@ async fn in_every_mode_no_link_is_given_to_a_zip_that_breaks_the_rules() {
     for chosen in [ArchiveMode::Auto, ArchiveMode::Proxy, ArchiveMode::Redirect, ArchiveMode::Direct] {
         let elsewhere = "https://storage.example".to_owned();
         let serve =
-            Served::start(Arc::new(Pointing { inner: Arc::clone(&registry), elsewhere }), mode(chosen)).await;
+            Served::start(Arc::new(Pointing { inner: Arc::clone(&registry), elsewhere }), mode(chosen));
         for path in ["download", "archive.zip"] {
             let refused = get(&serve.address, &format!("/v1/modules/acme/label/null/6.6.6/{path}")).await;
             assert_eq!(refused.status(), 422, "{chosen:?} {path}");
@@ -401,7 +401,7 @@ async fn the_archive_of_a_corrupted_blob_breaks_off() {
     let ocimod = Ocimod::new();
     stored(&ocimod);
     let registry = FailingRegistry::new(opened(&ocimod).await);
-    let upstream = Served::start(registry.clone(), Archives::default()).await;
+    let upstream = Served::start(registry.clone(), Archives::default());
     let serve = ocimod.serve(["--registry", &upstream.address, "--archives", "proxy"]);
     let link = archive(MODULE, &as_sent(&location(&serve.address, MODULE).await));
     let good = get(&serve.address, &link).await.bytes().await.unwrap();
@@ -482,11 +482,8 @@ async fn no_link_stands_in_the_log_at_any_level() {
     let mut serve = ocimod.serve(["--registry", &store, "--log-level", "trace"]);
     let pairs = as_sent(&location(&serve.address, MODULE).await);
     let mut altered = pairs.clone();
-    altered.iter_mut().for_each(|pair| {
-        if pair.0 == "size" {
-            pair.1.push('0');
-        }
-    });
+    let size = altered.iter_mut().find(|pair| pair.0 == "size").expect("a link says the size");
+    size.1.push('0');
     for (pairs, status) in [(&pairs, 200), (&altered, 403)] {
         assert_eq!(get(&serve.address, &archive(MODULE, pairs)).await.status(), status);
     }
@@ -531,7 +528,7 @@ async fn clients_follow_to_where_the_registry_points() {
     let storage = ocimod.serve(["--registry", &store]);
     let elsewhere = format!("http://{}", storage.address);
     let registry = Arc::new(Pointing { inner: opened(&ocimod).await, elsewhere });
-    let serve = Served::start(registry, mode(ArchiveMode::Redirect)).await;
+    let serve = Served::start(registry, mode(ArchiveMode::Redirect));
     let address = serve.address.clone();
     tokio::task::spawn_blocking(move || {
         for tofu in clients::tofus() {
