@@ -285,6 +285,8 @@ mod tests {
         assert_eq!(status, ExitStatus::Done);
         insta::assert_snapshot!(stdout, @r"
         allow-anonymous    false                                      default
+        archives           auto                                       default
+        base-path          -                                          default
         ca-file            /ca.pem                                    variable OCIMOD_CA_FILE
         cert-file          -                                          default
         config             -                                          default
@@ -296,6 +298,8 @@ mod tests {
         host               -                                          default
         host-alias         a,b                                        variable OCIMOD_HOST_ALIAS
         key-file           -                                          default
+        link-key           -                                          default
+        link-lifetime      5m                                         default
         listen             127.0.0.1:8080                             default
         log-format         text                                       default
         log-level          -                                          default
@@ -310,6 +314,9 @@ mod tests {
         repair             false                                      default
         strict             false                                      default
         temporary          false                                      default
+        tls-cert           -                                          default
+        tls-key            -                                          default
+        tls-self-signed    -                                          default
         version            -                                          default
         ");
         let (_, stdout, _) = run_line("config show --format json", &variables);

@@ -16,6 +16,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use super::archive_link::LinkError;
 use super::oci::RequestError;
 use crate::artifact::ArtifactError;
 use crate::oci::ErrorCode;
@@ -63,6 +64,9 @@ pub enum ApiError {
     /// The caller's body ended before its time, or came too slowly.
     #[error("the request's body broke off")]
     BrokenBody,
+    /// A link to a zip opens nothing.
+    #[error(transparent)]
+    Link(#[from] LinkError),
     /// There is nothing at this path.
     #[error("there is nothing here")]
     NoEndpoint,
@@ -104,7 +108,7 @@ impl ApiError {
             Self::NoMediaType | Self::BrokenBody => 400,
             Self::NotFound(_) | Self::NoEndpoint => 404,
             Self::ReadOnly => 405,
-            Self::ForeignHost | Self::Proxied | Self::ForeignOrigin => 403,
+            Self::ForeignHost | Self::Proxied | Self::ForeignOrigin | Self::Link(_) => 403,
             Self::Stopping | Self::NotReady => 503,
             Self::Unbuildable(_) | Self::Panicked(_) => 500,
         };
@@ -120,7 +124,9 @@ impl ApiError {
             Self::OutOfOrder { .. } | Self::BrokenBody => Some(ErrorCode::BlobUploadInvalid),
             Self::NoMediaType => Some(ErrorCode::ManifestInvalid),
             Self::NoEndpoint | Self::ReadOnly => Some(ErrorCode::Unsupported),
-            Self::ForeignHost | Self::Proxied | Self::ForeignOrigin => Some(ErrorCode::Denied),
+            Self::ForeignHost | Self::Proxied | Self::ForeignOrigin | Self::Link(_) => {
+                Some(ErrorCode::Denied)
+            }
             // None of these is an answer of the distribution API.
             Self::Operation(_) | Self::NotFound(_) => Some(ErrorCode::NameUnknown),
             Self::Stopping | Self::NotReady | Self::Unbuildable(_) | Self::Panicked(_) => None,

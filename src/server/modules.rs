@@ -1,28 +1,25 @@
 //! The module registry protocol (OpenTofu, "Module Registry Protocol") out of an OCI registry.
 //!
-//! `versions` is a tag listing, `download` names the zip, and `archive.zip` is the blob: streamed, or where the registry itself
-//! can be asked for it. Terraform reads only the header of `download`, OpenTofu the body first, so both say the same. The link
-//! carries `checksum`, which every client verifies and takes out before it asks, hence `digest` beside it.
+//! `versions` is a tag listing, and `download` names the zip, by a link that [`super::archive`] makes and answers. Terraform reads only
+//! the header of `download`, OpenTofu the body first, so both say the same.
 
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{FromRequestParts, Path, Query, State};
-use axum::http::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION,
-    RANGE,
-};
-use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use axum::extract::{FromRequestParts, Path, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use axum::http::{HeaderMap, Response, StatusCode};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::App;
+use super::archive;
+use super::archive_link::Route;
 use super::error::ApiError;
 use crate::module::{Host, TofuAddress, Version};
-use crate::oci::{ByteRange, Digest};
+use crate::oci::Digest;
 use crate::operations::OperationError;
 use crate::operations::install::{self, Asked, Installable};
-use crate::registry::{Blob, BlobRequest};
 
 type Answer = Result<Response<Body>, ApiError>;
 
@@ -61,8 +58,15 @@ pub(super) struct VersionPath {
 }
 
 impl VersionPath {
+    /// Where a link to this version's zip is good.
+    pub(super) fn archive_route(&self) -> Route {
+        let AddressPath { hostname, namespace, name, system } = &self.address;
+        let hostname = hostname.as_deref().unwrap_or_default();
+        Route::module_archive([hostname, namespace, name, system, &self.version])
+    }
+
     /// That version, its zip looked at.
-    async fn find(&self, app: &App) -> Result<Installable, ApiError> {
+    pub(super) async fn find(&self, app: &App) -> Result<Installable, ApiError> {
         let asked = self.address.asked()?;
         let unknown =
             || ApiError::NotFound(format!("there is no version `{}` of `{}`", self.version, asked.address));
@@ -75,17 +79,11 @@ impl VersionPath {
     }
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct ArchiveQuery {
-    /// The zip that the link was made for.
-    digest: Option<String>,
-}
-
 /// A part of the request that may not be readable: bytes that are no text, a parameter twice.
-type Given<T> = Result<T, <T as FromRequestParts<Arc<App>>>::Rejection>;
+pub(super) type Given<T> = Result<T, <T as FromRequestParts<Arc<App>>>::Rejection>;
 
 /// What cannot be read is the name of nothing.
-fn given<T, E>(part: Result<T, E>) -> Result<T, ApiError> {
+pub(super) fn given<T, E>(part: Result<T, E>) -> Result<T, ApiError> {
     part.map_err(|_| ApiError::NotFound("there is no such module".to_owned()))
 }
 
@@ -127,65 +125,17 @@ pub(super) async fn versions(
 pub(super) async fn download(State(app): State<Arc<App>>, path: Given<Path<VersionPath>>) -> Answer {
     let Path(path) = given(path)?;
     let installable = path.find(&app).await?;
-    let digest = &installable.archive.digest;
-    let location = format!("./archive.zip?checksum={digest}&digest={digest}");
+    let location = archive::location(&app, &path, &installable).await?;
     let body = json!({"location": location}).to_string();
     Response::builder()
         .header(CONTENT_TYPE, "application/json")
+        .header(CACHE_CONTROL, "no-store")
         .header("X-Terraform-Get", &location)
         .body(Body::from(body))
         .map_err(unbuildable)
 }
 
-/// The zip, or a piece of it, or where it is. HEAD is answered without asking for the blob: a URL that is signed for GET would refuse
-/// it.
-pub(super) async fn archive(
-    State(app): State<Arc<App>>,
-    path: Given<Path<VersionPath>>,
-    query: Given<Query<ArchiveQuery>>,
-    method: Method,
-    headers: HeaderMap,
-) -> Answer {
-    let (Path(path), Query(query)) = (given(path)?, given(query)?);
-    let installable = path.find(&app).await?;
-    let content = &installable.archive;
-    if query.digest.is_some_and(|digest| digest != content.digest.as_str()) {
-        return Err(ApiError::NotFound("the version has another zip than the link says".to_owned()));
-    }
-    let range = headers.get(RANGE).and_then(|value| value.to_str().ok()).and_then(ByteRange::parse);
-    let answer = Response::builder()
-        .header(CONTENT_TYPE, "application/zip")
-        .header(ACCEPT_RANGES, "bytes")
-        .header(ETAG, format!("\"{}\"", content.digest));
-    if method == Method::HEAD {
-        return answer.header(CONTENT_LENGTH, content.size).body(Body::empty()).map_err(unbuildable);
-    }
-    let request = BlobRequest { range, location: true };
-    match install::archive(&installable.place, content, request).await? {
-        Blob::Location(url) => {
-            let mut location = HeaderValue::from_str(url.as_str()).map_err(unbuildable)?;
-            location.set_sensitive(true);
-            Response::builder()
-                .status(StatusCode::TEMPORARY_REDIRECT)
-                .header(LOCATION, location)
-                .header(CACHE_CONTROL, "no-store")
-                .body(Body::empty())
-                .map_err(unbuildable)
-        }
-        Blob::Stream(stream) => {
-            let answer = match stream.span {
-                Some(span) => answer
-                    .status(StatusCode::PARTIAL_CONTENT)
-                    .header(CONTENT_RANGE, span.content_range(stream.size))
-                    .header(CONTENT_LENGTH, span.length),
-                None => answer.header(CONTENT_LENGTH, stream.size),
-            };
-            answer.body(Body::from_stream(stream.bytes)).map_err(unbuildable)
-        }
-    }
-}
-
 /// An answer that cannot be built of what is in it: a bug, or a registry's location that no header can hold.
-fn unbuildable(error: impl std::error::Error + Send + Sync + 'static) -> ApiError {
+pub(super) fn unbuildable(error: impl std::error::Error + Send + Sync + 'static) -> ApiError {
     ApiError::Unbuildable(Box::new(error))
 }

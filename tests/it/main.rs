@@ -1,6 +1,7 @@
 //! The integration tests: one binary, one module a subject.
 #![allow(clippy::unwrap_used)] // in a test a panic is the message
 
+mod archive_links;
 mod clients;
 mod conformance;
 mod distribution;
@@ -14,3 +15,4 @@ mod regression;
 mod serve;
 mod store;
 mod support;
+mod tls;
