@@ -34,6 +34,7 @@ pub(crate) fn measure(report: &mut Report, rounds: usize) -> Result<()> {
     drop(content);
     fs::write(layout.join("index.json"), r#"{"schemaVersion":2,"manifests":[]}"#)?;
     fs::write(layout.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#)?;
+    modules::let_settle();
     let server = ocimod.serve(&format!("dir:{}", store.display()), &[])?;
 
     // Every server sends the same file of the same disk.

@@ -207,7 +207,7 @@ pub(crate) struct Throughput {
     pub(crate) per_second: f64,
     /// All answers, those of the warm-up too.
     pub(crate) answers: u32,
-    /// The part of the time for which the client was on its processor. Near 1, the client is what was measured.
+    /// The part of the time for which the client was on its processor. Near 1, the clock measured the client.
     pub(crate) client_share: f64,
 }
 

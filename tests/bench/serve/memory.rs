@@ -8,8 +8,8 @@ use anyhow::{Context, Result, ensure};
 use sha2::{Digest as _, Sha256};
 
 use crate::client::{Connection, Head, block_on, get};
-use crate::processes::Ocimod;
-use crate::report::{Demand, Measurement, Report};
+use crate::processes::{Ocimod, Server};
+use crate::report::{Demand, Measurement, Report, number};
 
 const MIB: usize = 1024 * 1024;
 
@@ -30,9 +30,27 @@ pub(crate) fn measure(report: &mut Report) -> Result<()> {
     distribution(report, &directory)
 }
 
-fn add(report: &mut Report, name: String, peak: f64) {
-    let detail = String::new();
-    report.add(Measurement { name, value: peak, unit: "MiB", demand: Demand::AtMost(LIMIT), detail });
+/// A server, and what it had before anything was asked of it.
+struct Watched {
+    server: Server,
+    before: f64,
+}
+
+impl Watched {
+    fn new(server: Server) -> Result<Self> {
+        Ok(Self { before: server.peak_memory()?, server })
+    }
+
+    fn report(&self, report: &mut Report, name: String) -> Result<()> {
+        report.add(Measurement {
+            name,
+            value: self.server.peak_memory()?,
+            unit: "MiB",
+            demand: Demand::AtMost(LIMIT),
+            detail: format!("{} MiB before", number(self.before)),
+        });
+        Ok(())
+    }
 }
 
 fn module(report: &mut Report, directory: &str) -> Result<()> {
@@ -48,11 +66,11 @@ fn module(report: &mut Report, directory: &str) -> Result<()> {
     ])?;
     drop(author);
     let behind = Ocimod::new()?;
-    let registry = behind.serve(directory, &[])?;
-    let shim = Ocimod::new()?;
-    let setting = format!("{}+insecure", registry.address);
-    let server = shim.serve(&setting, &[("OCIMOD_ARCHIVES", "proxy")])?;
-    let address = &server.address;
+    let registry = Watched::new(behind.serve(directory, &[])?)?;
+    let ocimod = Ocimod::new()?;
+    let setting = format!("{}+insecure", registry.server.address);
+    let shim = Watched::new(ocimod.serve(&setting, &[("OCIMOD_ARCHIVES", "proxy")])?)?;
+    let address = &shim.server.address;
     block_on(async {
         let base = "/v1/modules/bench/large/null/1.0.0/";
         let mut connection = Connection::open(address).await?;
@@ -69,9 +87,8 @@ fn module(report: &mut Report, directory: &str) -> Result<()> {
         futures_util::future::try_join_all((0..CLIENTS).map(|_| fetch())).await
     })?;
     let name = format!("peak memory, {MODULE} MiB module to {CLIENTS} clients at once");
-    add(report, format!("{name}: the shim"), server.peak_memory()?);
-    add(report, format!("{name}: the embedded registry behind it"), registry.peak_memory()?);
-    Ok(())
+    shim.report(report, format!("{name}: the shim"))?;
+    registry.report(report, format!("{name}: the embedded registry behind it"))
 }
 
 /// A module with random bytes beside its code.
@@ -85,10 +102,9 @@ fn write_module(folder: &Path) -> Result<()> {
 
 fn distribution(report: &mut Report, directory: &str) -> Result<()> {
     let ocimod = Ocimod::new()?;
-    let server = ocimod.serve(directory, &[])?;
-    push_and_pull(&server.address)?;
-    add(report, format!("peak memory, {BLOB} MiB up and down through /v2/"), server.peak_memory()?);
-    Ok(())
+    let registry = Watched::new(ocimod.serve(directory, &[])?)?;
+    push_and_pull(&registry.server.address)?;
+    registry.report(report, format!("peak memory, {BLOB} MiB up and down through /v2/"))
 }
 
 /// As registry clients do it: a session, the bytes by PATCH, and the digest at the end.

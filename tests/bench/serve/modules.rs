@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -56,6 +58,11 @@ pub(crate) fn make_store(ocimod: &Ocimod, store: &Path) -> Result<()> {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/examples/terraform-null-label");
     let registry = format!("dir:{}", store.display());
     ocimod.run(&["push", "--registry", &registry, &example.display().to_string(), "bench/label/null@1.0.0"])
+}
+
+/// Waits until files that were just written count as unchanged: the store reads a file again that is younger than two seconds.
+pub(crate) fn let_settle() {
+    thread::sleep(Duration::from_secs(3));
 }
 
 /// Writes a repository with so many versions into a directory store: an image layout, as other tools write it too.

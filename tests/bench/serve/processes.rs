@@ -15,7 +15,7 @@ use crate::peers::Peer;
 /// No server at hand takes longer to start.
 const START: Duration = Duration::from_secs(30);
 
-/// How often a processor's time is counted; `USER_HZ` is 100 on every Linux that there is.
+/// In what the kernel counts a processor's time; `USER_HZ` is 100 on every Linux that there is.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// A server that runs until it is dropped.
@@ -38,7 +38,7 @@ impl Server {
 
     /// How long it was on a processor so far, in seconds.
     pub(crate) fn processor_time(&self) -> Result<f64> {
-        processor_time(Path::new(&format!("/proc/{}/stat", self.child.id())))
+        processor_time(&format!("/proc/{}/stat", self.child.id()))
     }
 }
 
@@ -49,19 +49,18 @@ impl Drop for Server {
     }
 }
 
-fn processor_time(stat: &Path) -> Result<f64> {
+/// The fields `utime` and `stime` of `stat` (`proc_pid_stat(5)`, 14 and 15), in seconds.
+fn processor_time(stat: &str) -> Result<f64> {
     let text = fs::read_to_string(stat)?;
     // The second field is the program's name in parentheses, which may hold anything.
-    let (_, rest) = text.rsplit_once(')').context("the form of stat")?;
-    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-    let ticks = |field: usize| -> Result<f64> { Ok(fields.get(field).context("stat")?.parse()?) };
-    // utime and stime, fields 14 and 15 of proc_pid_stat(5).
-    Ok((ticks(11)? + ticks(12)?) / TICKS_PER_SECOND)
+    let (_, rest) = text.rsplit_once(')').with_context(|| format!("the form of {stat}"))?;
+    let times = rest.split_ascii_whitespace().skip(11).take(2).map(str::parse::<f64>);
+    Ok(times.sum::<Result<f64, _>>()? / TICKS_PER_SECOND)
 }
 
-/// How long this thread was on a processor so far, in seconds.
+/// That of the thread that asks.
 pub(crate) fn time_of_this_thread() -> Result<f64> {
-    processor_time(Path::new("/proc/thread-self/stat"))
+    processor_time("/proc/thread-self/stat")
 }
 
 /// Which processors a comparison uses: one for the server, so that it is what runs out, and others for the rest.
