@@ -10,6 +10,7 @@ mod check;
 mod completion;
 mod config;
 mod context;
+mod duration;
 mod environment;
 mod failure;
 mod inspect;
@@ -24,6 +25,7 @@ mod registry_options;
 mod serve;
 mod settings;
 mod settings_file;
+mod size;
 mod store;
 mod version;
 
@@ -285,6 +287,10 @@ mod tests {
         insta::assert_snapshot!(stdout, @r"
         allow-anonymous    false                                      default
         ca-file            /ca.pem                                    variable OCIMOD_CA_FILE
+        cache-dir          -                                          default
+        cache-disk         10GiB                                      default
+        cache-for          10s                                        default
+        cache-size         64MiB                                      default
         cert-file          -                                          default
         config             -                                          default
         deps               -                                          default
@@ -307,6 +313,7 @@ mod tests {
         quiet              false                                      default
         registry           dir:/home/jo/.local/share/ocimod/registry  default
         repair             false                                      default
+        stale-for          24h                                        default
         strict             false                                      default
         temporary          false                                      default
         version            -                                          default

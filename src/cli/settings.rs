@@ -431,6 +431,8 @@ mod tests {
                 let value = match (key, arg.get_possible_values().first()) {
                     (_, Some(value)) => value.get_name().to_owned(),
                     ("listen", None) => "127.0.0.1:0".to_owned(),
+                    ("cache-for" | "stale-for", None) => "1m".to_owned(),
+                    ("cache-size" | "cache-disk", None) => "1MiB".to_owned(),
                     (CONFIG, None) => "ocimod.toml".to_owned(),
                     _ => "x".to_owned(),
                 };
@@ -566,6 +568,9 @@ mod tests {
         for line in [
             "output = '/etc/x'",
             "print-address = 'x'",
+            "cache-dir = 'x'",
+            "cache-disk = '1MiB'",
+            "cache-size = '1MiB'",
             "listen = '0.0.0.0:1'",
             "allow-anonymous = true",
             "plain-http = true",

@@ -129,9 +129,12 @@ pub(super) struct Entry {
 }
 
 /// What a repository that somebody else wrote must not decide, and why.
-const NOT_FROM_A_REPOSITORY: [(&str, &str); 10] = [
+const NOT_FROM_A_REPOSITORY: [(&str, &str); 13] = [
     ("output", WRITES),
     ("print-address", WRITES),
+    ("cache-dir", WRITES),
+    ("cache-disk", FILLS),
+    ("cache-size", FILLS),
     ("push", "a server would push what it names"),
     ("temporary", "a server would not serve your registry"),
     ("listen", OPENS),
@@ -142,6 +145,7 @@ const NOT_FROM_A_REPOSITORY: [(&str, &str); 10] = [
     ("key-file", "it would use your key"),
 ];
 const WRITES: &str = "it would choose where files are written on your machine";
+const FILLS: &str = "it would choose how much of your machine is taken";
 const OPENS: &str = "it would open a server on your machine to others";
 const WEAKENS: &str = "it would decide whom your credentials are shown to";
 
