@@ -25,6 +25,7 @@ mod registry_options;
 mod serve;
 mod settings;
 mod settings_file;
+mod size;
 mod store;
 mod version;
 
@@ -288,6 +289,10 @@ mod tests {
         archives           auto                                       default
         base-path          -                                          default
         ca-file            /ca.pem                                    variable OCIMOD_CA_FILE
+        cache-dir          -                                          default
+        cache-disk         10GiB                                      default
+        cache-for          10s                                        default
+        cache-size         64MiB                                      default
         cert-file          -                                          default
         config             -                                          default
         deps               -                                          default
@@ -312,6 +317,7 @@ mod tests {
         quiet              false                                      default
         registry           dir:/home/jo/.local/share/ocimod/registry  default
         repair             false                                      default
+        stale-for          24h                                        default
         strict             false                                      default
         temporary          false                                      default
         tls-cert           -                                          default
