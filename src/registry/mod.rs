@@ -5,6 +5,7 @@
 //! the operations that it lets through; whatever it does not name is refused, so wrappers fail closed.
 
 mod content;
+pub mod counted;
 pub mod credentials;
 pub mod directory;
 mod error;
