@@ -284,12 +284,14 @@ mod tests {
         assert_eq!(status, ExitStatus::Done);
         insta::assert_snapshot!(stdout, @r"
         allow-anonymous    false                                      default
+        base-path          -                                          default
         ca-file            /ca.pem                                    variable OCIMOD_CA_FILE
         cert-file          -                                          default
         config             -                                          default
         deps               -                                          default
         digests            false                                      default
         dry-run            false                                      default
+        for                -                                          default
         format             text                                       default
         grace              1h                                         default
         host               -                                          default
@@ -298,6 +300,9 @@ mod tests {
         listen             127.0.0.1:8080                             default
         log-format         text                                       default
         log-level          -                                          default
+        max-connections    -                                          default
+        max-requests       -                                          default
+        metrics-listen     -                                          default
         module-repository  m/{name}                                   command line
         namespace          -                                          default
         output             -                                          default
@@ -307,6 +312,7 @@ mod tests {
         quiet              false                                      default
         registry           dir:/home/jo/.local/share/ocimod/registry  default
         repair             false                                      default
+        request-timeout    1m                                         default
         strict             false                                      default
         temporary          false                                      default
         version            -                                          default

@@ -430,7 +430,9 @@ mod tests {
                 let key = arg.get_long().unwrap();
                 let value = match (key, arg.get_possible_values().first()) {
                     (_, Some(value)) => value.get_name().to_owned(),
-                    ("listen", None) => "127.0.0.1:0".to_owned(),
+                    ("listen" | "metrics-listen", None) => "127.0.0.1:0".to_owned(),
+                    ("max-requests" | "max-connections", None) => "7".to_owned(),
+                    ("request-timeout", None) => "1m".to_owned(),
                     (CONFIG, None) => "ocimod.toml".to_owned(),
                     _ => "x".to_owned(),
                 };

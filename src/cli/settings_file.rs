@@ -129,13 +129,14 @@ pub(super) struct Entry {
 }
 
 /// What a repository that somebody else wrote must not decide, and why.
-const NOT_FROM_A_REPOSITORY: [(&str, &str); 10] = [
+const NOT_FROM_A_REPOSITORY: &[(&str, &str)] = &[
     ("output", WRITES),
     ("print-address", WRITES),
     ("push", "a server would push what it names"),
     ("temporary", "a server would not serve your registry"),
     ("listen", OPENS),
     ("allow-anonymous", OPENS),
+    ("metrics-listen", OPENS),
     ("plain-http", WEAKENS),
     ("ca-file", WEAKENS),
     ("cert-file", "it would show your certificate around"),

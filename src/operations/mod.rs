@@ -1,6 +1,7 @@
 //! The verbs: what the commands and the endpoints do. Whoever wants to know how a push works opens [`push`].
 
 pub mod check;
+pub mod client_setup;
 pub mod connect;
 pub mod download;
 pub mod error;

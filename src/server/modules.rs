@@ -19,6 +19,7 @@ use serde_json::json;
 
 use super::App;
 use super::error::ApiError;
+use super::request_log::{self, Download};
 use crate::module::{Host, TofuAddress, Version};
 use crate::oci::{ByteRange, Digest};
 use crate::operations::published::{Published, StoredModule};
@@ -173,11 +174,22 @@ pub(super) async fn versions(
 }
 
 /// "Download Source Code for a Specific Module Version"
-pub(super) async fn download(State(app): State<Arc<App>>, path: Given<Path<VersionPath>>) -> Answer {
+pub(super) async fn download(
+    State(app): State<Arc<App>>,
+    path: Given<Path<VersionPath>>,
+    headers: HeaderMap,
+) -> Answer {
     let Path(path) = given(path)?;
     let stored = app.modules.version(&path.address, &path.version).await?;
     let digest = &stored.artifact.archive.digest;
     let location = format!("./archive.zip?checksum={digest}&digest={digest}");
+    let AddressPath { namespace, name, system } = &path.address;
+    let module = format!("{namespace}/{name}/{system}");
+    request_log::download(
+        &app,
+        &headers,
+        &Download { token: None, namespace, module, version: &path.version },
+    );
     let body = json!({"location": location}).to_string();
     Response::builder()
         .header(CONTENT_TYPE, "application/json")

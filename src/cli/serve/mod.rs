@@ -7,7 +7,6 @@ mod limits;
 mod search;
 mod tls;
 
-use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,10 +25,13 @@ use super::module_options::{parse_address, parse_host, parse_version};
 use super::registry_options::RegistryChoice;
 use super::settings::Origin;
 use crate::module::Host;
+use crate::operations::client_setup::{ClientSetup, ClientSetupRequest, ServerAddress};
 use crate::operations::prepare::Naming;
 use crate::operations::push::{self, PushRequest};
 use crate::operations::routes::Routes;
-use crate::server::{self, App, Modules, ServerOptions};
+use crate::registry::SharedRegistry;
+use crate::registry::counted::CountedRegistry;
+use crate::server::{self, App, Metrics, MetricsPlace, Modules, ServerOptions, StartPage};
 
 /// Serve modules to OpenTofu and Terraform, and the embedded registry to every OCI client
 #[derive(Args, Clone, Debug)]
@@ -110,6 +112,7 @@ impl<'a> FirstPush<'a> {
 impl Serve {
     pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
         let host = self.host.as_deref().map(parse_host).transpose()?;
+        let limits = self.limits.limits()?;
         if !self.listen.ip().is_loopback() && !self.allow_anonymous {
             return Err(Failure::usage(format!(
                 "on {} the server could be reached from elsewhere, and it has no access control",
@@ -133,16 +136,41 @@ impl Serve {
         for first in &self.push {
             self.push_first(context, &routes, first, host.as_ref()).await?;
         }
-        let listener = self.bind()?;
+        let metrics = Arc::new(Metrics::default());
+        // Below any cache: what is counted is what registries are asked for.
+        let routes = routes.wrapped(|target| {
+            let name = if target.is_local { "dir" } else { &target.name };
+            Arc::new(CountedRegistry::new(Arc::clone(&target.registry), metrics.observer(name)))
+                as SharedRegistry
+        });
+        let listener = bind(self.listen)?;
+        let metrics_listener = self.limits.metrics_listen.map(bind).transpose()?;
         let address = listener.local_addr().map_err(|error| {
             Failure::new(ErrorKind::Failed, format!("the address cannot be read: {error}"))
         })?;
         let embedded = choice.setting()?.single_directory().is_some();
-        context.printer.note(&lines_to_paste(address, host.as_ref(), &routes, embedded));
+        let setup = ClientSetup::new(&ClientSetupRequest {
+            server: ServerAddress::listening(address, false),
+            host: Some(host.clone().unwrap_or_else(Host::internal)),
+            in_place_of: None,
+            asks_for_tokens: Some(false),
+            is_registry: Some(embedded),
+            answers_cue: Some(false),
+        });
+        context.printer.note(&format!(
+            "serving modules on {} from {}\n\n{}",
+            setup.url,
+            routes.describe(),
+            setup.text().trim_end()
+        ));
         let options = ServerOptions {
             distribution: embedded,
             host: host.as_ref().map(ToString::to_string),
             allow_anonymous: self.allow_anonymous,
+            serves_copies: false,
+            metrics: if metrics_listener.is_some() { MetricsPlace::Apart } else { MetricsPlace::Beside },
+            limits,
+            start_page: StartPage { asks_for_tokens: Some(false), ..StartPage::default() },
         };
         let registry =
             routes.targets().next().map(|target| Arc::clone(&target.registry)).ok_or_else(|| {
@@ -155,7 +183,13 @@ impl Serve {
                 Failure::new(ErrorKind::Failed, format!("{} cannot be written: {error}", file.display()))
             })?;
         }
-        let app = Arc::new(App::new(registry, Modules::new(routes, host), options));
+        let app = Arc::new(App::new(registry, Modules::new(routes, host), options).with_metrics(metrics));
+        if let Some(listener) = metrics_listener {
+            if let Ok(address) = listener.local_addr() {
+                context.printer.note(&format!("metrics on http://{address}/metrics"));
+            }
+            tokio::spawn(serve_metrics(listener, Arc::clone(&app)));
+        }
         server::serve(listener, app, stop_signal())
             .await
             .map_err(|error| Failure::new(ErrorKind::Failed, format!("the server stopped: {error}")))?;
@@ -199,44 +233,31 @@ impl Serve {
         context.printer.note(&format!("pushed {} {version}", pushed.address));
         Ok(())
     }
-
-    fn bind(&self) -> Result<TcpListener, Failure> {
-        TcpListener::bind(self.listen).map_err(|error| {
-            let failure =
-                Failure::new(ErrorKind::Failed, format!("cannot listen on {}: {error}", self.listen));
-            match error.kind() {
-                std::io::ErrorKind::AddrInUse => {
-                    let other = SocketAddr::new(self.listen.ip(), 0);
-                    failure.with_hint(format!(
-                        "take a free port with `--listen {other}`, or stop what uses this one"
-                    ))
-                }
-                std::io::ErrorKind::PermissionDenied => failure.with_hint(
-                    "ports below 1024 are the system's; take another, such as `--listen 127.0.0.1:8080`",
-                ),
-                _ => failure,
-            }
-        })
-    }
 }
 
-/// What a user of this server pastes into the client's configuration.
-fn lines_to_paste(address: SocketAddr, host: Option<&Host>, routes: &Routes, embedded: bool) -> String {
-    let host = host.map_or(Host::INTERNAL, Host::as_str);
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    let _ = writeln!(text, "serving modules on http://{address} from {}", routes.describe());
-    let _ = writeln!(text, "\nin ~/.tofurc or ~/.terraformrc:\n");
-    let _ = writeln!(text, "  host \"{host}\" {{");
-    let _ = writeln!(text, "    services = {{ \"modules.v1\" = \"http://{address}/v1/modules/\" }}");
-    let _ = writeln!(text, "  }}\n\nin a configuration:\n");
-    let _ = writeln!(text, "  module \"vpc\" {{");
-    let _ = writeln!(text, "    source  = \"{host}/NAMESPACE/NAME/SYSTEM\"");
-    let _ = write!(text, "    version = \"~> 1.0\"\n  }}");
-    if embedded {
-        let _ = write!(text, "\n\nfor OCI clients:\n\n  crane catalog --insecure {address}");
+fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).map_err(|error| {
+        let failure = Failure::new(ErrorKind::Failed, format!("cannot listen on {address}: {error}"));
+        match error.kind() {
+            std::io::ErrorKind::AddrInUse => {
+                let other = SocketAddr::new(address.ip(), 0);
+                failure.with_hint(format!(
+                    "take a free port with `--listen {other}`, or stop what uses this one"
+                ))
+            }
+            std::io::ErrorKind::PermissionDenied => failure.with_hint(
+                "ports below 1024 are the system's; take another, such as `--listen 127.0.0.1:8080`",
+            ),
+            _ => failure,
+        }
+    })
+}
+
+/// Modules are served without metrics too, so a failure here is for the log.
+async fn serve_metrics(listener: TcpListener, app: Arc<App>) {
+    if let Err(error) = server::serve_metrics(listener, app).await {
+        tracing::error!("the metrics are not served any longer: {error}");
     }
-    text
 }
 
 /// Puts the address into a file that readers find whole or not at all.
