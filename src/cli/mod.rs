@@ -298,6 +298,7 @@ mod tests {
         deps               -                                          default
         digests            false                                      default
         dry-run            false                                      default
+        for                -                                          default
         format             text                                       default
         grace              1h                                         default
         host               -                                          default
@@ -308,6 +309,9 @@ mod tests {
         listen             127.0.0.1:8080                             default
         log-format         text                                       default
         log-level          -                                          default
+        max-connections    -                                          default
+        max-requests       -                                          default
+        metrics-listen     -                                          default
         module-repository  m/{name}                                   command line
         namespace          -                                          default
         output             -                                          default
@@ -318,6 +322,7 @@ mod tests {
         registry           dir:/home/jo/.local/share/ocimod/registry  default
         repair             false                                      default
         stale-for          24h                                        default
+        request-timeout    1m                                         default
         strict             false                                      default
         temporary          false                                      default
         tls-cert           -                                          default

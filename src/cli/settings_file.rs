@@ -141,6 +141,7 @@ const NOT_FROM_A_REPOSITORY: &[(&str, &str)] = &[
     ("temporary", "a server would not serve your registry"),
     ("listen", OPENS),
     ("allow-anonymous", OPENS),
+    ("metrics-listen", OPENS),
     ("plain-http", WEAKENS),
     ("ca-file", WEAKENS),
     ("cert-file", "it would show your certificate around"),

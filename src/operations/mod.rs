@@ -2,6 +2,7 @@
 
 pub mod catalog;
 pub mod check;
+pub mod client_setup;
 pub mod connect;
 pub mod download;
 pub mod embedded;
