@@ -10,6 +10,7 @@ mod check;
 mod completion;
 mod config;
 mod context;
+mod delete;
 mod environment;
 mod failure;
 mod inspect;
@@ -26,6 +27,7 @@ mod settings;
 mod settings_file;
 mod store;
 mod version;
+mod yank;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -36,6 +38,7 @@ pub use check::Check;
 pub use completion::Completion;
 pub use config::Config;
 pub use context::Context;
+pub use delete::Delete;
 pub use environment::Environment;
 pub use failure::{Classify, ErrorKind, ExitStatus, Failure};
 pub use inspect::Inspect;
@@ -51,6 +54,7 @@ pub use serve::Serve;
 pub use settings::{Origin, Setting, Settings, variable_name};
 pub use store::Store;
 pub use version::Version;
+pub use yank::{Unyank, Yank};
 
 use settings::Stop;
 
@@ -116,6 +120,9 @@ pub enum Verb {
     Check(Check),
     Pack(Pack),
     Serve(Serve),
+    Yank(Yank),
+    Unyank(Unyank),
+    Delete(Delete),
     Store(Store),
     Config(Config),
     Completion(Completion),
@@ -168,6 +175,9 @@ fn run_verb(verb: Verb, context: &Context) -> Result<ExitStatus, Failure> {
             Verb::Inspect(verb) => until_interrupted(verb.run(context)).await,
             Verb::Check(verb) => until_interrupted(Box::pin(verb.run(context))).await,
             Verb::Pack(verb) => until_interrupted(verb.run(context)).await,
+            Verb::Yank(verb) => until_interrupted(verb.run(context)).await,
+            Verb::Unyank(verb) => until_interrupted(verb.run(context)).await,
+            Verb::Delete(verb) => until_interrupted(verb.run(context)).await,
             Verb::Store(verb) => until_interrupted(verb.run(context)).await,
             Verb::Config(verb) => verb.run(context).await,
             Verb::Completion(verb) => verb.run(context),
@@ -232,6 +242,9 @@ mod tests {
                 "check",
                 "pack",
                 "serve",
+                "yank",
+                "unyank",
+                "delete",
                 "store",
                 "config",
                 "completion",
@@ -290,6 +303,7 @@ mod tests {
         deps               -                                          default
         digests            false                                      default
         dry-run            false                                      default
+        force              false                                      default
         format             text                                       default
         grace              1h                                         default
         host               -                                          default
@@ -305,6 +319,7 @@ mod tests {
         print-address      -                                          default
         push               -                                          default
         quiet              false                                      default
+        reason             -                                          default
         registry           dir:/home/jo/.local/share/ocimod/registry  default
         repair             false                                      default
         strict             false                                      default

@@ -129,10 +129,11 @@ pub(super) struct Entry {
 }
 
 /// What a repository that somebody else wrote must not decide, and why.
-const NOT_FROM_A_REPOSITORY: [(&str, &str); 10] = [
+const NOT_FROM_A_REPOSITORY: [(&str, &str); 11] = [
     ("output", WRITES),
     ("print-address", WRITES),
     ("push", "a server would push what it names"),
+    ("force", "it would do for you what you were to be asked for"),
     ("temporary", "a server would not serve your registry"),
     ("listen", OPENS),
     ("allow-anonymous", OPENS),

@@ -22,6 +22,7 @@ use super::routes::{ModuleName, Place, Routes};
 /// The versions of an OpenTofu module that installing clients may choose from; of modules on `host` alone where it is given.
 pub async fn versions(routes: &Routes, module: &ModuleName, host: Option<&Host>) -> Result<Published> {
     let mut published = find(routes, module, host).await?;
+    published.leave_unyanked().await?;
     published.leave_modules().await?;
     Ok(published)
 }

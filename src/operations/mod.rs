@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod connect;
+pub mod delete;
 pub mod download;
 pub mod error;
 mod finding;
@@ -19,6 +20,7 @@ pub mod push;
 pub mod resolve;
 pub mod routes;
 pub mod store;
+pub mod yank;
 
 pub use error::OperationError;
 pub use finding::Finding;

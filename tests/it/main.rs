@@ -13,3 +13,4 @@ mod regression;
 mod serve;
 mod store;
 mod support;
+mod yank;
