@@ -5,6 +5,7 @@ mod clients;
 mod conformance;
 mod distribution;
 mod failing_registry;
+mod foreign;
 mod interrupted_push;
 mod published_versions;
 mod push;
