@@ -11,6 +11,7 @@ mod completion;
 mod config;
 mod context;
 mod delete;
+mod duration;
 mod environment;
 mod failure;
 mod inspect;
@@ -297,7 +298,10 @@ mod tests {
         assert_eq!(status, ExitStatus::Done);
         insta::assert_snapshot!(stdout, @r"
         allow-anonymous    false                                      default
+        archives           auto                                       default
+        base-path          -                                          default
         ca-file            /ca.pem                                    variable OCIMOD_CA_FILE
+        catalog            -                                          default
         cert-file          -                                          default
         config             -                                          default
         deps               -                                          default
@@ -309,6 +313,8 @@ mod tests {
         host               -                                          default
         host-alias         a,b                                        variable OCIMOD_HOST_ALIAS
         key-file           -                                          default
+        link-key           -                                          default
+        link-lifetime      5m                                         default
         listen             127.0.0.1:8080                             default
         log-format         text                                       default
         log-level          -                                          default
@@ -322,8 +328,13 @@ mod tests {
         reason             -                                          default
         registry           dir:/home/jo/.local/share/ocimod/registry  default
         repair             false                                      default
+        scan-every         60s                                        default
         strict             false                                      default
         temporary          false                                      default
+        tls-cert           -                                          default
+        tls-key            -                                          default
+        tls-self-signed    -                                          default
+        trust-embedded     -                                          default
         version            -                                          default
         ");
         let (_, stdout, _) = run_line("config show --format json", &variables);

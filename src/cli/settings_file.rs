@@ -129,7 +129,7 @@ pub(super) struct Entry {
 }
 
 /// What a repository that somebody else wrote must not decide, and why.
-const NOT_FROM_A_REPOSITORY: [(&str, &str); 11] = [
+const NOT_FROM_A_REPOSITORY: &[(&str, &str)] = &[
     ("output", WRITES),
     ("print-address", WRITES),
     ("push", "a server would push what it names"),
@@ -141,6 +141,10 @@ const NOT_FROM_A_REPOSITORY: [(&str, &str); 11] = [
     ("ca-file", WEAKENS),
     ("cert-file", "it would show your certificate around"),
     ("key-file", "it would use your key"),
+    ("link-key", "a server would take links that others sign"),
+    ("tls-cert", "a server would show another certificate than yours"),
+    ("tls-key", "it would use your key"),
+    ("tls-self-signed", WRITES),
 ];
 const WRITES: &str = "it would choose where files are written on your machine";
 const OPENS: &str = "it would open a server on your machine to others";

@@ -12,6 +12,7 @@ use crate::module::{AddressAt, Constraint, CuePath, Version};
 use crate::oci::{Digest, IMAGE_INDEX, Manifest, Reference, Tag};
 use crate::registry::{ManifestHead, RegistryError};
 
+use super::catalog;
 use super::error::{OperationError, Result};
 use super::finding::Finding;
 use super::list;
@@ -298,7 +299,7 @@ pub async fn holders(routes: &Routes, module: &CuePath, version: &Version) -> Ho
 }
 
 async fn search(target: &Target, module: &CuePath, version: &Version, holders: &mut Holders) -> Result<()> {
-    for place in list::repositories(target).await? {
+    for place in catalog::repositories(target).await? {
         match holders_in(&place, module, version).await {
             Ok(found) => holders.found.extend(found),
             Err(error) if list::is_passing(&error) => return Err(error),

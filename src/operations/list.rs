@@ -7,15 +7,14 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use crate::archive::ModuleKind;
 use crate::artifact::{ArtifactError, Reason, TaggedVersion};
 use crate::module::{CuePath, Version};
-use crate::oci::{Digest, Reference, Repository};
+use crate::oci::{Digest, Reference};
 use crate::registry::RegistryError;
 
+use super::catalog;
 use super::error::{OperationError, Result};
 use super::published::{self, Published};
 use super::routes::{ModuleName, Place, Routes, Target};
 
-/// A catalog with more repositories is broken off: somebody's registry goes on without end.
-const MAX_REPOSITORIES: usize = 100_000;
 /// Requests under way at once: enough to hide the delay of a far registry, few enough not to be throttled.
 const CONCURRENCY: usize = 8;
 /// How many manifests of a remote repository are read to leave out what is no module: more versions are listed as their tags say them.
@@ -77,7 +76,7 @@ pub struct Listing {
 pub async fn modules(routes: &Routes) -> Result<Listing> {
     let mut listing = Listing::default();
     for target in targets(routes) {
-        let mut listed = stream::iter(repositories(target).await?)
+        let mut listed = stream::iter(catalog::repositories(target).await?)
             .map(|place| async move { (module_at(&place).await, place) })
             .buffered(CONCURRENCY);
         while let Some((module, place)) = listed.next().await {
@@ -106,25 +105,10 @@ pub(super) fn is_passing(error: &OperationError) -> bool {
     matches!(source, RegistryError::Unavailable { .. } | RegistryError::TooManyRequests { .. })
 }
 
-/// The repositories of a registry below its prefix.
-pub(super) async fn repositories(target: &Target) -> Result<Vec<Place>> {
-    let names = target.registry.all_repositories(MAX_REPOSITORIES).await;
-    let names = names.map_err(OperationError::registry(target.name.clone()))?;
-    let below = |name: &Repository| {
-        let rest = name.as_str().strip_prefix(&target.prefix);
-        target.prefix.is_empty() || rest.is_some_and(|rest| rest.starts_with('/'))
-    };
-    let places = names.into_iter().filter(below);
-    Ok(places.map(|repository| Place { target: target.clone(), repository }).collect())
-}
-
 /// What to call whatever is in a repository, and the repository below the registry's prefix; `None` where nothing could be called so.
 /// Any name will do: it is only the repository that is looked at.
 pub(super) fn name_of(place: &Place) -> Option<(ModuleName, &str)> {
-    let below = match place.target.prefix.as_str() {
-        "" => place.repository.as_str(),
-        prefix => place.repository.as_str().get(prefix.len() + 1..).unwrap_or_default(),
-    };
+    let below = place.below_prefix();
     let path = CuePath::parse(&format!("{}/{below}", crate::module::Host::INTERNAL)).ok()?;
     Some((ModuleName::Cue(path), below))
 }

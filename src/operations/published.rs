@@ -308,33 +308,6 @@ impl Published {
         Ok(stored)
     }
 
-    /// Leaves out the tags that look like versions and hold something else, such as images. Every manifest is read for that, so it is
-    /// done only where that costs no requests.
-    pub async fn leave_modules(&mut self) -> Result<()> {
-        if !self.place.target.is_local {
-            return Ok(());
-        }
-        let place = &self.place;
-        let checked: Vec<Option<TaggedVersion>> = stream::iter(self.versions.clone())
-            .map(|tagged| async move {
-                match load(place, &tagged).await {
-                    Ok(_) => Ok(Some(tagged)),
-                    Err(OperationError::NotAModule { reference, source }) => {
-                        if !matches!(source, ArtifactError::NotAModule { .. }) {
-                            tracing::warn!("{reference} is not listed: {source}");
-                        }
-                        Ok(None)
-                    }
-                    Err(error) => Err(error),
-                }
-            })
-            .buffered(CONCURRENCY)
-            .try_collect()
-            .await?;
-        self.versions = checked.into_iter().flatten().collect();
-        Ok(())
-    }
-
     /// The module path that the newest version says; `None` where none of the newest does, as where another tool pushed them.
     pub async fn stored_path(&self) -> Result<Option<CuePath>> {
         self.path_where(|_| true).await

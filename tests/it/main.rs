@@ -1,9 +1,11 @@
 //! The integration tests: one binary, one module a subject.
 #![allow(clippy::unwrap_used)] // in a test a panic is the message
 
+mod archive_links;
 mod clients;
 mod conformance;
 mod distribution;
+mod embedded;
 mod failing_registry;
 mod foreign;
 mod interrupted_push;
@@ -14,4 +16,5 @@ mod regression;
 mod serve;
 mod store;
 mod support;
+mod tls;
 mod yank;

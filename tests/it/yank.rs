@@ -190,6 +190,34 @@ async fn installing_clients_do_not_see_a_yanked_version() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_yank_withdraws_what_others_bring_along() {
+    let ocimod = Ocimod::new();
+    let registry = format!("dir:{}", ocimod.folder("store").display());
+    push(&ocimod, &registry, &["1.0.0", "1.1.0"]);
+    for (number, version) in ["1.0.0", "1.1.0"].into_iter().enumerate() {
+        let top = module(&ocimod, "top", &call(version));
+        ocimod.push(&registry, &top, &format!("acme/top/null@1.{number}.0"), &[]);
+    }
+    let leaf = Store::open(&ocimod, MODULE).await;
+    for tag in ["v1.0.0", "v1.1.0"] {
+        leaf.untag(tag).await;
+        let left = leaf.tags().await.len();
+        let served = async || {
+            let serve = ocimod.serve(["--registry", &registry]);
+            ocimod::registry::remote::install_crypto_provider();
+            let url = format!("http://{}/v1/modules/{MODULE}/versions", serve.address);
+            let versions: Value = reqwest::get(url).await.unwrap().json().await.unwrap();
+            versions["modules"][0]["versions"].clone()
+        };
+        // At first beside a version of its own, then without any.
+        assert_eq!(served().await, json!([{"version": "1.0.0"}, {"version": "1.1.0"}]), "{left}");
+        json_of(&ocimod, &registry, &["yank", "acme/leaf/null@1.0.0"]);
+        assert_eq!(served().await, json!([{"version": "1.1.0"}]), "{left}");
+        json_of(&ocimod, &registry, &["unyank", "acme/leaf/null@1.0.0"]);
+    }
+}
+
 #[test]
 fn only_one_exact_version_is_yanked_or_deleted() {
     let ocimod = Ocimod::new();
