@@ -26,6 +26,7 @@ mod registry_options;
 mod serve;
 mod settings;
 mod settings_file;
+mod size;
 mod store;
 mod version;
 mod yank;
@@ -301,6 +302,10 @@ mod tests {
         archives           auto                                       default
         base-path          -                                          default
         ca-file            /ca.pem                                    variable OCIMOD_CA_FILE
+        cache-dir          -                                          default
+        cache-disk         10GiB                                      default
+        cache-for          10s                                        default
+        cache-size         64MiB                                      default
         catalog            -                                          default
         cert-file          -                                          default
         config             -                                          default
@@ -329,6 +334,7 @@ mod tests {
         registry           dir:/home/jo/.local/share/ocimod/registry  default
         repair             false                                      default
         scan-every         60s                                        default
+        stale-for          24h                                        default
         strict             false                                      default
         temporary          false                                      default
         tls-cert           -                                          default

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // in a test a panic is the message
 
 mod archive_links;
+mod cached;
 mod clients;
 mod conformance;
 mod distribution;
