@@ -10,6 +10,7 @@ mod check;
 mod completion;
 mod config;
 mod context;
+mod delete;
 mod duration;
 mod environment;
 mod failure;
@@ -28,6 +29,7 @@ mod settings_file;
 mod size;
 mod store;
 mod version;
+mod yank;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -38,6 +40,7 @@ pub use check::Check;
 pub use completion::Completion;
 pub use config::Config;
 pub use context::Context;
+pub use delete::Delete;
 pub use environment::Environment;
 pub use failure::{Classify, ErrorKind, ExitStatus, Failure};
 pub use inspect::Inspect;
@@ -53,6 +56,7 @@ pub use serve::Serve;
 pub use settings::{Origin, Setting, Settings, variable_name};
 pub use store::Store;
 pub use version::Version;
+pub use yank::{Unyank, Yank};
 
 use settings::Stop;
 
@@ -118,6 +122,9 @@ pub enum Verb {
     Check(Check),
     Pack(Pack),
     Serve(Serve),
+    Yank(Yank),
+    Unyank(Unyank),
+    Delete(Delete),
     Store(Store),
     Config(Config),
     Completion(Completion),
@@ -170,6 +177,9 @@ fn run_verb(verb: Verb, context: &Context) -> Result<ExitStatus, Failure> {
             Verb::Inspect(verb) => until_interrupted(verb.run(context)).await,
             Verb::Check(verb) => until_interrupted(Box::pin(verb.run(context))).await,
             Verb::Pack(verb) => until_interrupted(verb.run(context)).await,
+            Verb::Yank(verb) => until_interrupted(verb.run(context)).await,
+            Verb::Unyank(verb) => until_interrupted(verb.run(context)).await,
+            Verb::Delete(verb) => until_interrupted(verb.run(context)).await,
             Verb::Store(verb) => until_interrupted(verb.run(context)).await,
             Verb::Config(verb) => verb.run(context).await,
             Verb::Completion(verb) => verb.run(context),
@@ -234,6 +244,9 @@ mod tests {
                 "check",
                 "pack",
                 "serve",
+                "yank",
+                "unyank",
+                "delete",
                 "store",
                 "config",
                 "completion",
@@ -293,12 +306,14 @@ mod tests {
         cache-disk         10GiB                                      default
         cache-for          10s                                        default
         cache-size         64MiB                                      default
+        catalog            -                                          default
         cert-file          -                                          default
         config             -                                          default
         deps               -                                          default
         digests            false                                      default
         dry-run            false                                      default
         for                -                                          default
+        force              false                                      default
         format             text                                       default
         grace              1h                                         default
         host               -                                          default
@@ -319,8 +334,10 @@ mod tests {
         print-address      -                                          default
         push               -                                          default
         quiet              false                                      default
+        reason             -                                          default
         registry           dir:/home/jo/.local/share/ocimod/registry  default
         repair             false                                      default
+        scan-every         60s                                        default
         stale-for          24h                                        default
         request-timeout    1m                                         default
         strict             false                                      default
@@ -328,6 +345,7 @@ mod tests {
         tls-cert           -                                          default
         tls-key            -                                          default
         tls-self-signed    -                                          default
+        trust-embedded     -                                          default
         version            -                                          default
         ");
         let (_, stdout, _) = run_line("config show --format json", &variables);

@@ -138,6 +138,7 @@ const NOT_FROM_A_REPOSITORY: &[(&str, &str)] = &[
     ("catalog", "it would choose which file of your machine is read"),
     ("trust-embedded", "it would decide whose word is taken"),
     ("push", "a server would push what it names"),
+    ("force", "it would do for you what you were to be asked for"),
     ("temporary", "a server would not serve your registry"),
     ("listen", OPENS),
     ("allow-anonymous", OPENS),

@@ -4,6 +4,7 @@ pub mod catalog;
 pub mod check;
 pub mod client_setup;
 pub mod connect;
+pub mod delete;
 pub mod download;
 pub mod embedded;
 pub mod error;
@@ -24,6 +25,7 @@ pub mod resolve;
 pub mod routes;
 pub mod search;
 pub mod store;
+pub mod yank;
 pub mod zip_facts;
 
 pub use error::OperationError;
