@@ -249,7 +249,7 @@ impl Classify for RegistryError {
                 format!("log in, for example with `docker login {registry}`: ocimod reads the same files")
             }
             Self::TagExists { .. } => "publish the change under a new version".into(),
-            Self::NoCatalog => "name the module: `ocimod list ADDRESS`".into(),
+            Self::NoCatalog => "name the module, as in `ocimod list acme/vpc/aws`, or all modules in a file: `--catalog FILE`".into(),
             Self::TooManyRequests { retry_after: Some(wait), .. } => {
                 format!("try again in {} seconds", wait.as_secs().max(1))
             }

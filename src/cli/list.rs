@@ -7,11 +7,13 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Context;
+use super::catalog_option::CatalogOption;
 use super::failure::{ErrorKind, ExitStatus, Failure};
 use super::inspect::without_placeholder;
 use super::module_options::parse_address;
 use super::printer::{Answer, visible_line, write_columns};
 use super::registry_options::RegistryChoice;
+use crate::operations::catalog::CatalogSource;
 use crate::operations::list::{self, ListedModule};
 use crate::operations::published;
 
@@ -24,6 +26,9 @@ pub struct List {
     /// Give each version's digest, at the cost of a request for each
     #[arg(long)]
     pub digests: bool,
+    /// Where the names of repositories come from
+    #[command(flatten)]
+    pub catalog: CatalogOption,
 }
 
 /// `modules`: an array of objects; `failed`: an array of `repository`, `kind`, `message`; and `error` where there are any.
@@ -114,9 +119,14 @@ impl Answer for VersionsAnswer {
 }
 
 impl List {
-    async fn modules(context: &Context, choice: &RegistryChoice) -> Result<ExitStatus, Failure> {
+    async fn modules(&self, context: &Context, choice: &RegistryChoice) -> Result<ExitStatus, Failure> {
         let routes = &context.routes_to_read(choice).await?;
-        let list::Listing { modules, failed } = list::modules(routes).await?;
+        // What says that a server shall not search does not say that there is nothing to list.
+        let source = match self.catalog.source(context) {
+            CatalogSource::None => CatalogSource::Registry,
+            source => source,
+        };
+        let list::Listing { modules, failed } = list::modules(routes, &source).await?;
         if modules.is_empty() && failed.is_empty() {
             context.printer.note("there are no modules in the registry");
             if let Some(hint) = choice.hint() {
@@ -144,7 +154,7 @@ impl List {
     pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
         let choice = context.registry.choose(context)?;
         choice.expect_folders()?;
-        let Some(address) = &self.address else { return Self::modules(context, &choice).await };
+        let Some(address) = &self.address else { return self.modules(context, &choice).await };
         let routes = context.routes_to_read(&choice).await?;
         let address = parse_address(address)?;
         let module = published::name(&address)?;

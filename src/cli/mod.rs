@@ -6,6 +6,7 @@
 //! - [`printer`] is the only place that writes to the terminal;
 //! - [`failure`] says what each error means to the caller.
 
+mod catalog_option;
 mod check;
 mod completion;
 mod config;

@@ -154,13 +154,8 @@ pub async fn read(routes: &Routes, source: &CatalogSource) -> Result<Catalog> {
             Some(super::blocking(move || CatalogFile::read(&path)).await?)
         }
     };
-    // Several prefixes may lead to one registry.
-    let targets: BTreeMap<_, _> = routes
-        .targets()
-        .map(|target| ((target.identity.to_string(), target.prefix.clone()), target))
-        .collect();
     let mut catalog = Catalog::default();
-    for target in targets.into_values() {
+    for target in targets(routes) {
         let has_patterns = file.as_ref().is_none_or(|file| file.patterns().next().is_some());
         if !has_patterns {
             continue;
@@ -186,6 +181,13 @@ pub async fn read(routes: &Routes, source: &CatalogSource) -> Result<Catalog> {
     catalog.places.sort_by_cached_key(order);
     catalog.places.dedup();
     Ok(catalog)
+}
+
+/// Every registry that is set, each once: several prefixes may lead to one.
+pub(super) fn targets(routes: &Routes) -> Vec<&Target> {
+    let targets: BTreeMap<_, _> =
+        routes.targets().map(|target| ((target.identity.as_ref(), target.prefix.as_str()), target)).collect();
+    targets.into_values().collect()
 }
 
 /// The repositories of a registry below its prefix.

@@ -289,7 +289,7 @@ impl<'a> Doomed<'a> {
 /// The versions of all modules that embed one version of one module. Every manifest of every registry is read for that.
 pub async fn holders(routes: &Routes, module: &CuePath, version: &Version) -> Holders {
     let mut holders = Holders::default();
-    for target in list::targets(routes) {
+    for target in catalog::targets(routes) {
         if let Err(error) = search(target, module, version, &mut holders).await {
             holders.unsearched.push((target.name.clone(), error));
         }
@@ -302,7 +302,7 @@ async fn search(target: &Target, module: &CuePath, version: &Version, holders: &
     for place in catalog::repositories(target).await? {
         match holders_in(&place, module, version).await {
             Ok(found) => holders.found.extend(found),
-            Err(error) if list::is_passing(&error) => return Err(error),
+            Err(error) if error.is_passing() => return Err(error),
             Err(error) => holders.unsearched.push((place.name(), error)),
         }
     }

@@ -1,7 +1,5 @@
 //! Lists the modules of a registry.
 
-use std::collections::BTreeMap;
-
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::archive::ModuleKind;
@@ -10,10 +8,10 @@ use crate::module::{CuePath, Version};
 use crate::oci::{Digest, Reference};
 use crate::registry::RegistryError;
 
-use super::catalog;
+use super::catalog::{self, CatalogSource};
 use super::error::{OperationError, Result};
 use super::published::{self, Published};
-use super::routes::{ModuleName, Place, Routes, Target};
+use super::routes::{ModuleName, Place, Routes};
 
 /// Requests under way at once: enough to hide the delay of a far registry, few enough not to be throttled.
 const CONCURRENCY: usize = 8;
@@ -73,36 +71,27 @@ pub struct Listing {
 }
 
 /// Every module in every registry that is set. Fails where a registry does not answer at all.
-pub async fn modules(routes: &Routes) -> Result<Listing> {
+///
+/// [`RegistryError::NoCatalog`] where one has no list of its repositories and `source` names none.
+pub async fn modules(routes: &Routes, source: &CatalogSource) -> Result<Listing> {
+    let catalog = catalog::read(routes, source).await?;
+    if let Some(target) = catalog.unlisted.first() {
+        return Err(OperationError::registry(target.name.clone())(RegistryError::NoCatalog));
+    }
     let mut listing = Listing::default();
-    for target in targets(routes) {
-        let mut listed = stream::iter(catalog::repositories(target).await?)
-            .map(|place| async move { (module_at(&place).await, place) })
-            .buffered(CONCURRENCY);
-        while let Some((module, place)) = listed.next().await {
-            match module {
-                Ok(module) => listing.modules.extend(module),
-                Err(error) if is_passing(&error) => return Err(error),
-                Err(error) => listing.failed.push((place, error)),
-            }
+    let mut listed = stream::iter(catalog.places)
+        .map(|place| async move { (module_at(&place).await, place) })
+        .buffered(CONCURRENCY);
+    while let Some((module, place)) = listed.next().await {
+        match module {
+            Ok(module) => listing.modules.extend(module),
+            Err(error) if error.is_passing() => return Err(error),
+            Err(error) => listing.failed.push((place, error)),
         }
     }
     let order = |module: &ListedModule| (module.module.clone(), module.repository.clone());
     listing.modules.sort_by_cached_key(order);
     Ok(listing)
-}
-
-/// Every registry that is set, each once: several prefixes may lead to one.
-pub(super) fn targets(routes: &Routes) -> Vec<&Target> {
-    let targets: BTreeMap<_, _> =
-        routes.targets().map(|target| ((target.identity.as_ref(), target.prefix.as_str()), target)).collect();
-    targets.into_values().collect()
-}
-
-/// Whether a registry has gone or asks for patience: the repositories behind this one would fail like it.
-pub(super) fn is_passing(error: &OperationError) -> bool {
-    let OperationError::Registry { source, .. } = error else { return false };
-    matches!(source, RegistryError::Unavailable { .. } | RegistryError::TooManyRequests { .. })
 }
 
 /// What to call whatever is in a repository, and the repository below the registry's prefix; `None` where nothing could be called so.

@@ -13,15 +13,16 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::sync::{Notify, watch};
 
 use crate::artifact::{ArtifactError, DependencyLayer, TaggedVersion};
-use crate::module::{CuePath, Host};
+use crate::module::CuePath;
 use crate::oci::{Digest, Tag};
 
 use super::catalog::{self, Catalog, CatalogSource};
 use super::embedded::Claims;
 use super::error::{OperationError, Result};
+use super::list;
 use super::pattern::RepositoryPattern;
 use super::published;
-use super::routes::{ModuleName, Place, Routes, Target};
+use super::routes::{Place, Routes, Target};
 
 /// Repositories that are looked at together: enough to hide the delay of a far registry, few enough not to be throttled.
 const CONCURRENT_REPOSITORIES: usize = 4;
@@ -393,11 +394,8 @@ impl Read {
 
 /// Reads what is new in a repository.
 async fn read(place: &Place, known: Option<&Read>) -> Result<Read> {
-    // Any name will do: it is only the repository that is looked at.
-    let Ok(name) = CuePath::parse(&format!("{}/{}", Host::INTERNAL, place.below_prefix())) else {
-        return Ok(Read::default());
-    };
-    let published = published::at(&ModuleName::Cue(name), place).await?;
+    let Some((name, _)) = list::name_of(place) else { return Ok(Read::default()) };
+    let published = published::at(&name, place).await?;
     let tags = stream::iter(published.versions)
         .map(|tagged| async move {
             let known = known.and_then(|known| known.tags.get(&tagged.tag)).filter(|known| {

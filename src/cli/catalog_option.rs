@@ -1,0 +1,26 @@
+//! The option for where the names of repositories come from, of every verb that looks through a registry.
+
+use clap::Args;
+
+use super::Context;
+use crate::operations::catalog::CatalogSource;
+
+/// Options for where the names of repositories come from
+#[derive(Args, Clone, Debug, Default)]
+pub struct CatalogOption {
+    /// What to look through: a file with addresses of modules and patterns of repositories, a line each; `none` looks for no module
+    /// inside others [default: the registry's own list]
+    #[arg(long, value_name = "FILE|none")]
+    pub catalog: Option<String>,
+}
+
+impl CatalogOption {
+    /// What it says.
+    pub(super) fn source(&self, context: &Context) -> CatalogSource {
+        match self.catalog.as_deref() {
+            None => CatalogSource::Registry,
+            Some("none") => CatalogSource::None,
+            Some(file) => CatalogSource::File(context.settings.folder_of("catalog").join(file)),
+        }
+    }
+}
