@@ -17,6 +17,7 @@ use crate::operations::OperationError;
 use crate::operations::client_setup::{ClientSetup, ClientSetupRequest, ServerAddress};
 use crate::operations::published;
 use crate::operations::routes::Place;
+use crate::server::BasePath;
 
 /// Show how this program is set up
 #[derive(Args, Clone, Debug)]
@@ -54,7 +55,7 @@ struct Client {
     host: Option<String>,
     /// The path in front of every route, where the server has one
     #[arg(long, value_name = "PATH")]
-    base_path: Option<String>,
+    base_path: Option<BasePath>,
     /// Get the modules of this other host from the server
     #[arg(long = "for", value_name = "HOST")]
     in_place_of: Option<String>,
@@ -150,7 +151,7 @@ impl Config {
 impl Client {
     fn show(&self, context: &Context) -> Result<ExitStatus, Failure> {
         let server = ServerAddress::parse(&self.server).map_err(|error| Failure::usage(error.to_string()))?;
-        let base_path = self.base_path.as_deref().unwrap_or_default();
+        let base_path = self.base_path.as_ref().map_or("", BasePath::as_str);
         let server = server.below(base_path).ok_or_else(|| {
             Failure::usage(format!("`{base_path}` is no path that can stand in front of every route"))
                 .with_hint("write for example `--base-path /ocimod`")

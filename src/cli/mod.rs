@@ -338,9 +338,9 @@ mod tests {
         reason             -                                          default
         registry           dir:/home/jo/.local/share/ocimod/registry  default
         repair             false                                      default
+        request-timeout    1m                                         default
         scan-every         60s                                        default
         stale-for          24h                                        default
-        request-timeout    1m                                         default
         strict             false                                      default
         temporary          false                                      default
         tls-cert           -                                          default

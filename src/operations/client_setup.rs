@@ -354,7 +354,7 @@ mod tests {
 
         for CUE:
 
-          export CUE_REGISTRY=modules.acme-corp.example/cue.mod
+          export CUE_REGISTRY=modules.acme-corp.example
 
         for OCI clients:
 
@@ -385,7 +385,7 @@ mod tests {
 
         for CUE:
 
-          export CUE_REGISTRY=127.0.0.1:8080/cue.mod
+          export CUE_REGISTRY=127.0.0.1:8080
 
         for OCI clients:
 
@@ -479,7 +479,7 @@ mod tests {
         for server in [
             "http://localhost:8080",
             "[::1]:8080",
-            "https://10.0.0.7",
+            "https://[2001:db8::1]",
             "https://registry",
             "https://github.com",
         ] {

@@ -488,6 +488,7 @@ impl Routes {
     }
 
     /// The same registries, asked anew for each list.
+    #[must_use]
     pub fn always_asked(&self) -> Self {
         let asked = |target: &Target| Target {
             registry: target.registry.always_asked().unwrap_or_else(|| Arc::clone(&target.registry)),

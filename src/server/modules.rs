@@ -105,16 +105,15 @@ pub(super) async fn versions(
     // Read first, so that what is made after it is never older than it says.
     let basis = Basis::now(&app.installer, &asked).await;
     let kept = basis.as_ref().and_then(|basis| app.answers.get(&asked, basis, &may_read));
-    let (rendered, seen) = match kept {
-        Some(rendered) => (rendered, Observed::default()),
-        None => {
-            let (rendered, seen) = observed(render(&app, &asked, &may_read)).await;
-            let (offer, rendered) = rendered?;
-            if let Some(basis) = basis.filter(|_| !seen.stale) {
-                app.answers.keep(asked, basis, &offer, &rendered);
-            }
-            (rendered, seen)
+    let (rendered, seen) = if let Some(rendered) = kept {
+        (rendered, Observed::default())
+    } else {
+        let (rendered, seen) = observed(render(&app, &asked, &may_read)).await;
+        let (offer, rendered) = rendered?;
+        if let Some(basis) = basis.filter(|_| !seen.stale) {
+            app.answers.keep(asked, basis, &offer, &rendered);
         }
+        (rendered, seen)
     };
     let is_known = headers
         .get_all(IF_NONE_MATCH)

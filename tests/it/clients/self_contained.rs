@@ -84,11 +84,10 @@ fn a_tag_that_was_copied_alone_brings_everything_along() {
 
     // A replica that has just started and is asked for the nested module first.
     let replica = ocimod.serve(["--registry", &target.address]);
-    for tofu in clients::tofus() {
-        let label =
-            hears(&ocimod, &replica.address, &tofu, "replica", &[("label", "1.0.0"), ("group", "1.0.0")]);
+    if let Some(tofu) = clients::tofus().first() {
+        let calls = [("label", "1.0.0"), ("group", "1.0.0")];
+        let label = hears(&ocimod, &replica.address, tofu, "replica", &calls);
         assert_eq!(label, json!([["label1.0.0"], ["group1.0.0", "label1.0.0"]]));
-        break;
     }
 
     // Another module that needs another version of the same one, and one of which the bundle alone was copied.
