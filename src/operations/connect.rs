@@ -120,18 +120,7 @@ impl Connection {
         };
         let registry = match opened.get(&key) {
             Some(registry) => Arc::clone(registry),
-            None => match location {
-                RegistryLocation::Directory(path) => {
-                    open_directory(self.folder.join(path), self.makes_stores).await?
-                }
-                _ => {
-                    let remote = self.remote(location)?;
-                    match &self.cache {
-                        Some(cache) => Arc::new(cache.over(remote, &key)),
-                        None => remote,
-                    }
-                }
-            },
+            None => self.open_new(location, &key).await?,
         };
         opened.insert(key.clone(), Arc::clone(&registry));
         Ok(Some(Target {
@@ -148,6 +137,17 @@ impl Connection {
             },
             is_local: matches!(location, RegistryLocation::Directory(_)),
         }))
+    }
+
+    async fn open_new(&self, location: &RegistryLocation, key: &str) -> Result<SharedRegistry> {
+        if let RegistryLocation::Directory(path) = location {
+            return open_directory(self.folder.join(path), self.makes_stores).await;
+        }
+        let remote = self.remote(location)?;
+        Ok(match &self.cache {
+            Some(cache) => Arc::new(cache.over(remote, key)),
+            None => remote,
+        })
     }
 
     fn remote(&self, location: &RegistryLocation) -> Result<SharedRegistry> {

@@ -138,7 +138,7 @@ fn name(repository: &str) -> Repository {
 }
 
 fn large(seed: u8, size: usize) -> Bytes {
-    (0..size).map(|at| (at % 251) as u8 ^ seed).collect::<Vec<_>>().into()
+    (0..=250_u8).cycle().take(size).map(|byte| byte ^ seed).collect::<Vec<_>>().into()
 }
 
 /// The cached registry in the words of these tests.
@@ -221,7 +221,8 @@ async fn a_hundred_callers_are_one_request() {
         let setting = Setting::new();
         setting.push("acme/vpc", "v1.0.0", "").await;
         let small = setting.put_blob("acme/vpc", large(1, 1000)).await;
-        let zip = setting.put_blob("acme/vpc", large(2, 3 << 20)).await;
+        let zip = setting.put_blob("acme/vpc", large(2, 1 << 20)).await;
+        let expected = (large(1, 1000), large(2, 1 << 20));
         setting.failing.take_calls();
         for operation in READS {
             setting.failing.fail(operation, When::Nth(1), Failure::Delay(Duration::from_millis(300)));
@@ -229,7 +230,8 @@ async fn a_hundred_callers_are_one_request() {
         let cached = setting.open(CacheOptions { fresh, ..setting.options() }).1;
         let callers: Vec<_> = (0..100)
             .map(|_| {
-                let (cached, small, zip) = (cached.clone(), small.clone(), zip.clone());
+                let (cached, small, zip, expected) =
+                    (cached.clone(), small.clone(), zip.clone(), expected.clone());
                 tokio::spawn(async move {
                     let tags = cached.tags("acme/vpc");
                     let (tags, manifest, small, zip) = tokio::join!(
@@ -240,7 +242,7 @@ async fn a_hundred_callers_are_one_request() {
                     );
                     assert_eq!(tags.unwrap(), "v1.0.0");
                     assert_eq!(manifest.unwrap().media_type, IMAGE_MANIFEST);
-                    assert_eq!((small.unwrap(), zip.unwrap()), (large(1, 1000), large(2, 3 << 20)));
+                    assert_eq!((small.unwrap(), zip.unwrap()), expected);
                 })
             })
             .collect();
@@ -619,7 +621,7 @@ async fn damage_on_disk_reaches_nobody_whole_and_is_mended() {
             match cached.blob("acme/vpc", &zip).await {
                 Ok(bytes) => assert!(at_once && bytes == large(1, size)),
                 Err(error) => {
-                    assert!(!at_once && matches!(error, RegistryError::DigestMismatch { .. }), "{error}")
+                    assert!(!at_once && matches!(error, RegistryError::DigestMismatch { .. }), "{error}");
                 }
             }
             assert_eq!(cached.blob("acme/vpc", &zip).await.unwrap(), large(1, size), "{size} {at}");
@@ -762,12 +764,12 @@ async fn memory_is_bounded() {
     let memory = 1 << 20;
     let (cache, cached) =
         setting.open(CacheOptions { memory, folder: None, fresh: LONG, ..setting.options() });
-    for number in 0..200 {
+    for number in 0..200_u8 {
         let repository = format!("acme/vpc{number}");
         setting.push(&repository, "a", &"x".repeat(20_000)).await;
         cached.manifest(&repository, "a").await.unwrap();
         cached.tags(&repository).await.unwrap();
-        let blob = setting.put_blob(&repository, large(number as u8, 20_000)).await;
+        let blob = setting.put_blob(&repository, large(number, 20_000)).await;
         cached.blob(&repository, &blob).await.unwrap();
     }
     assert!(cache.memory() <= memory, "{}", cache.memory());
