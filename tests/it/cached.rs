@@ -17,6 +17,8 @@ use ocimod::registry::{
 use serde_json::json;
 
 use crate::failing_registry::{FailingRegistry, Failure, When};
+use crate::support::modules::example;
+use crate::support::ocimod::{Ocimod, Serve};
 
 /// So long that nothing in a test is ever old, and no call that takes it ends before the test.
 const LONG: Duration = Duration::from_hours(1);
@@ -850,4 +852,51 @@ async fn a_shared_registry_can_be_wrapped_twice() {
     let outer = Cached(cache.over(inner, "outer"));
     assert_eq!(outer.tags("acme/vpc").await.unwrap(), "a");
     assert_eq!(outer.manifest("acme/vpc", "a").await.unwrap().media_type, IMAGE_MANIFEST);
+}
+
+async fn get(serve: &Serve, path: &str) -> (u16, String, Bytes) {
+    ocimod::registry::remote::install_crypto_provider();
+    let response = reqwest::get(format!("http://{}{path}", serve.address)).await.unwrap();
+    let link = response.headers().get("x-terraform-get").map(|link| link.to_str().unwrap().to_owned());
+    (response.status().as_u16(), link.unwrap_or_default(), response.bytes().await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_its_registry_stopped_serve_answers_what_it_answered_before() {
+    let ocimod = Ocimod::new();
+    let label = format!("{}@1.0.0", example("terraform-null-label").display());
+    let registry = ocimod.serve(["--temporary", "--namespace", "acme", "--push", &label]);
+    let setting = format!("{}+insecure", registry.address);
+    let serve = ocimod.serve(["--registry", &setting]);
+    let base = "/v1/modules/acme/label/null";
+    let ask = async || {
+        let versions = get(&serve, &format!("{base}/versions")).await;
+        let download = get(&serve, &format!("{base}/1.0.0/download")).await;
+        let archive = get(&serve, &format!("{base}/1.0.0/{}", download.1.trim_start_matches("./"))).await;
+        (versions, download, archive)
+    };
+    let warm = ask().await;
+    assert_eq!((warm.0.0, warm.1.0, warm.2.0), (200, 200, 200));
+    drop(registry);
+    assert_eq!(ask().await, warm);
+    let missing = get(&serve, "/v1/modules/acme/never-seen/null/versions").await;
+    assert!(missing.0 >= 500, "{missing:?}");
+    assert!(ocimod.home.path().join(".cache/ocimod/blobs").is_dir());
+}
+
+#[test]
+fn a_folder_that_was_named_for_the_cache_has_to_be_usable() {
+    let ocimod = Ocimod::new();
+    let file = ocimod.home.path().join("file");
+    fs::write(&file, "").unwrap();
+    let named = file.to_str().unwrap();
+    let refused = ocimod
+        .run(["serve", "--listen", "127.0.0.1:0", "--registry", "127.0.0.1:1+insecure", "--cache-dir", named])
+        .fails_with(1);
+    assert!(refused.stderr.contains("--cache-dir"), "{}", refused.stderr);
+    // One that nobody named is not needed, and a folder that is the registry needs none at all.
+    fs::write(ocimod.home.path().join(".cache"), "").unwrap();
+    let mut serve = ocimod.serve(["--registry", "127.0.0.1:1+insecure"]);
+    serve.server.wait_for(|line| line.contains("nothing is kept on disk").then_some(()));
+    ocimod.serve(["--temporary", "--cache-dir", named]);
 }
