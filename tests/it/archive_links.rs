@@ -403,10 +403,18 @@ async fn the_archive_of_a_corrupted_blob_breaks_off() {
     stored(&ocimod);
     let registry = FailingRegistry::new(opened(&ocimod).await);
     let upstream = Served::start(registry.clone(), Archives::default());
-    let serve = ocimod.serve(["--registry", &upstream.address, "--archives", "proxy"]);
+    // What came once is kept, so each failure has a server of its own that has not had it.
+    let server = |name: &str| {
+        let folder = ocimod.folder(name).display().to_string();
+        ocimod.serve(["--registry", &upstream.address, "--archives", "proxy", "--cache-dir", &folder])
+    };
+    let serve = server("cache");
     let link = archive(MODULE, &as_sent(&location(&serve.address, MODULE).await));
     let good = get(&serve.address, &link).await.bytes().await.unwrap();
-    for failure in [Failure::Corrupt(0), Failure::Corrupt(good.len() as u64 - 1), Failure::CutAfter(9)] {
+    let failures = [Failure::Corrupt(0), Failure::Corrupt(good.len() as u64 - 1), Failure::CutAfter(9)];
+    for (number, failure) in failures.into_iter().enumerate() {
+        let serve = server(&format!("cache-{number}"));
+        let link = archive(MODULE, &as_sent(&location(&serve.address, MODULE).await));
         registry.fail("blob", When::Always, failure);
         // The connection ends within the body or before the head of the answer. Where the registry behind fails before its first
         // byte is on the way, that can still be said.
@@ -416,8 +424,8 @@ async fn the_archive_of_a_corrupted_blob_breaks_off() {
         };
         assert!(whole.await.is_err(), "wrong bytes came to a clean end");
         registry.work_again();
+        assert_eq!(get(&serve.address, &link).await.bytes().await.unwrap(), good);
     }
-    assert_eq!(get(&serve.address, &link).await.bytes().await.unwrap(), good);
 }
 
 /// Asks until the server has read its files again.

@@ -17,6 +17,8 @@ use ocimod::registry::{
 use serde_json::json;
 
 use crate::failing_registry::{FailingRegistry, Failure, When};
+use crate::support::modules::example;
+use crate::support::ocimod::{Ocimod, Serve};
 
 /// So long that nothing in a test is ever old, and no call that takes it ends before the test.
 const LONG: Duration = Duration::from_hours(1);
@@ -138,7 +140,7 @@ fn name(repository: &str) -> Repository {
 }
 
 fn large(seed: u8, size: usize) -> Bytes {
-    (0..size).map(|at| (at % 251) as u8 ^ seed).collect::<Vec<_>>().into()
+    (0..=250_u8).cycle().take(size).map(|byte| byte ^ seed).collect::<Vec<_>>().into()
 }
 
 /// The cached registry in the words of these tests.
@@ -221,7 +223,8 @@ async fn a_hundred_callers_are_one_request() {
         let setting = Setting::new();
         setting.push("acme/vpc", "v1.0.0", "").await;
         let small = setting.put_blob("acme/vpc", large(1, 1000)).await;
-        let zip = setting.put_blob("acme/vpc", large(2, 3 << 20)).await;
+        let zip = setting.put_blob("acme/vpc", large(2, 1 << 20)).await;
+        let expected = (large(1, 1000), large(2, 1 << 20));
         setting.failing.take_calls();
         for operation in READS {
             setting.failing.fail(operation, When::Nth(1), Failure::Delay(Duration::from_millis(300)));
@@ -229,7 +232,8 @@ async fn a_hundred_callers_are_one_request() {
         let cached = setting.open(CacheOptions { fresh, ..setting.options() }).1;
         let callers: Vec<_> = (0..100)
             .map(|_| {
-                let (cached, small, zip) = (cached.clone(), small.clone(), zip.clone());
+                let (cached, small, zip, expected) =
+                    (cached.clone(), small.clone(), zip.clone(), expected.clone());
                 tokio::spawn(async move {
                     let tags = cached.tags("acme/vpc");
                     let (tags, manifest, small, zip) = tokio::join!(
@@ -240,7 +244,7 @@ async fn a_hundred_callers_are_one_request() {
                     );
                     assert_eq!(tags.unwrap(), "v1.0.0");
                     assert_eq!(manifest.unwrap().media_type, IMAGE_MANIFEST);
-                    assert_eq!((small.unwrap(), zip.unwrap()), (large(1, 1000), large(2, 3 << 20)));
+                    assert_eq!((small.unwrap(), zip.unwrap()), expected);
                 })
             })
             .collect();
@@ -619,7 +623,7 @@ async fn damage_on_disk_reaches_nobody_whole_and_is_mended() {
             match cached.blob("acme/vpc", &zip).await {
                 Ok(bytes) => assert!(at_once && bytes == large(1, size)),
                 Err(error) => {
-                    assert!(!at_once && matches!(error, RegistryError::DigestMismatch { .. }), "{error}")
+                    assert!(!at_once && matches!(error, RegistryError::DigestMismatch { .. }), "{error}");
                 }
             }
             assert_eq!(cached.blob("acme/vpc", &zip).await.unwrap(), large(1, size), "{size} {at}");
@@ -762,12 +766,12 @@ async fn memory_is_bounded() {
     let memory = 1 << 20;
     let (cache, cached) =
         setting.open(CacheOptions { memory, folder: None, fresh: LONG, ..setting.options() });
-    for number in 0..200 {
+    for number in 0..200_u8 {
         let repository = format!("acme/vpc{number}");
         setting.push(&repository, "a", &"x".repeat(20_000)).await;
         cached.manifest(&repository, "a").await.unwrap();
         cached.tags(&repository).await.unwrap();
-        let blob = setting.put_blob(&repository, large(number as u8, 20_000)).await;
+        let blob = setting.put_blob(&repository, large(number, 20_000)).await;
         cached.blob(&repository, &blob).await.unwrap();
     }
     assert!(cache.memory() <= memory, "{}", cache.memory());
@@ -848,4 +852,51 @@ async fn a_shared_registry_can_be_wrapped_twice() {
     let outer = Cached(cache.over(inner, "outer"));
     assert_eq!(outer.tags("acme/vpc").await.unwrap(), "a");
     assert_eq!(outer.manifest("acme/vpc", "a").await.unwrap().media_type, IMAGE_MANIFEST);
+}
+
+async fn get(serve: &Serve, path: &str) -> (u16, String, Bytes) {
+    ocimod::registry::remote::install_crypto_provider();
+    let response = reqwest::get(format!("http://{}{path}", serve.address)).await.unwrap();
+    let link = response.headers().get("x-terraform-get").map(|link| link.to_str().unwrap().to_owned());
+    (response.status().as_u16(), link.unwrap_or_default(), response.bytes().await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_its_registry_stopped_serve_answers_what_it_answered_before() {
+    let ocimod = Ocimod::new();
+    let label = format!("{}@1.0.0", example("terraform-null-label").display());
+    let registry = ocimod.serve(["--temporary", "--namespace", "acme", "--push", &label]);
+    let setting = format!("{}+insecure", registry.address);
+    let serve = ocimod.serve(["--registry", &setting]);
+    let base = "/v1/modules/acme/label/null";
+    let ask = async || {
+        let versions = get(&serve, &format!("{base}/versions")).await;
+        let download = get(&serve, &format!("{base}/1.0.0/download")).await;
+        let archive = get(&serve, &format!("{base}/1.0.0/{}", download.1.trim_start_matches("./"))).await;
+        (versions, download, archive)
+    };
+    let warm = ask().await;
+    assert_eq!((warm.0.0, warm.1.0, warm.2.0), (200, 200, 200));
+    drop(registry);
+    assert_eq!(ask().await, warm);
+    let missing = get(&serve, "/v1/modules/acme/never-seen/null/versions").await;
+    assert!(missing.0 >= 500, "{missing:?}");
+    assert!(ocimod.home.path().join(".cache/ocimod/blobs").is_dir());
+}
+
+#[test]
+fn a_folder_that_was_named_for_the_cache_has_to_be_usable() {
+    let ocimod = Ocimod::new();
+    let file = ocimod.home.path().join("file");
+    fs::write(&file, "").unwrap();
+    let named = file.to_str().unwrap();
+    let refused = ocimod
+        .run(["serve", "--listen", "127.0.0.1:0", "--registry", "127.0.0.1:1+insecure", "--cache-dir", named])
+        .fails_with(1);
+    assert!(refused.stderr.contains("--cache-dir"), "{}", refused.stderr);
+    // One that nobody named is not needed, and a folder that is the registry needs none at all.
+    fs::write(ocimod.home.path().join(".cache"), "").unwrap();
+    let mut serve = ocimod.serve(["--registry", "127.0.0.1:1+insecure"]);
+    serve.server.wait_for(|line| line.contains("nothing is kept on disk").then_some(()));
+    ocimod.serve(["--temporary", "--cache-dir", named]);
 }

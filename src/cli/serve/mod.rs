@@ -245,8 +245,8 @@ impl Serve {
             is_registry: Some(is_registry),
             answers_cue: Some(is_registry),
         });
-        let url = setup.url.as_str();
         let (from, text) = (routes.describe(), setup.text());
+        let url = ServerAddress::listening(address, is_tls).below(base_path).ok_or_else(wrong)?.url();
         context.printer.note(&format!("serving modules on {url} from {from}\n\n{}", text.trim_end()));
         Ok(())
     }

@@ -218,7 +218,7 @@ impl Contents {
 
     /// Takes in what the registry sends: what is small is here afterwards, what is large begins to fill a file. What can be
     /// neither is handed back.
-    pub(super) async fn take(&self, digest: &Digest, scope: Name, blob: BlobStream) -> Result<Taken> {
+    pub(super) async fn take(&self, digest: &Digest, blob: BlobStream) -> Result<Taken> {
         let size = blob.size;
         if size <= SMALL {
             let bytes = read_bounded(verified(blob.bytes, digest, size), SMALL).await?;
@@ -233,14 +233,14 @@ impl Contents {
             // Another repository has the same, and was asked at the same time.
             return Ok(Taken::Filling(fill));
         }
-        let shelf = self.disk.as_ref().map(|disk| Arc::clone(&disk.shelf));
+        let blobs = self.disk.as_ref().map(|disk| Arc::clone(&disk.shelf));
         let known = self.known.clone();
-        let fill = Fill::start(digest.clone(), scope, blob, target, move |file| {
+        let fill = Fill::start(digest.clone(), blob, target, move |file| {
             if let Ok(metadata) = file.metadata() {
                 known.remember(Stamp::of(name, &metadata));
             }
-            if let Some(shelf) = shelf {
-                shelf.added(size);
+            if let Some(blobs) = blobs {
+                blobs.added(size);
             }
         });
         fills.retain(|_, fill| fill.strong_count() > 0);
@@ -251,9 +251,9 @@ impl Contents {
     /// Room on disk, and a file there; `None` where there is none.
     async fn target(&self, digest: &Digest, size: u64) -> Option<Target> {
         let (disk, path) = (self.disk.as_ref()?, self.path(digest)?);
-        let (shelf, folder) = (Arc::clone(&disk.shelf), disk.folder.clone());
+        let (blobs, folder) = (Arc::clone(&disk.shelf), disk.folder.clone());
         blocking(move || {
-            let reservation = shelf.reserve(size)?;
+            let reservation = blobs.reserve(size)?;
             match folder.temporary() {
                 Ok(temporary) => Some(Target { temporary, reservation, path }),
                 Err(error) => {
@@ -268,12 +268,12 @@ impl Contents {
     async fn write_small(&self, digest: &Digest, bytes: Bytes) {
         let size = bytes.len() as u64;
         let Some(target) = self.target(digest, size).await else { return };
-        let Some(shelf) = self.disk.as_ref().map(|disk| Arc::clone(&disk.shelf)) else { return };
+        let Some(blobs) = self.disk.as_ref().map(|disk| Arc::clone(&disk.shelf)) else { return };
         blocking(move || {
             let Target { temporary, reservation, path } = target;
             let written = (&*temporary.file).write_all(&bytes).and_then(|()| temporary.keep_as(&path));
             match written {
-                Ok(()) => shelf.added(size),
+                Ok(()) => blobs.added(size),
                 Err(error) => tracing::warn!(%error, "a blob cannot be kept in the cache"),
             }
             drop(reservation);

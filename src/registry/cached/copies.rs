@@ -256,6 +256,11 @@ impl<V: Clone + Send + Sync + 'static> Copies<V> {
         self.kept.get(&key).await.map(|copy| copy.value)
     }
 
+    /// Whether there is a copy that is not older than this.
+    pub(super) async fn is_kept_since(&self, key: Key, began: Instant) -> bool {
+        self.kept.get(&key).await.is_some_and(|copy| copy.since >= began)
+    }
+
     /// Which copy it is that counts now.
     pub(super) async fn serial(&self, key: Key, fresh: Duration) -> Option<u64> {
         let copy = self.kept.get(&key).await?;

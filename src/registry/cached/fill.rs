@@ -15,7 +15,6 @@ use futures_util::stream::{self, StreamExt};
 use tokio::sync::watch;
 
 use super::folder::{Temporary, read_at};
-use super::scopes::Name;
 use super::shelf::Reservation;
 use crate::oci::Digest;
 use crate::registry::{BlobStream, ByteStream, RegistryError, Result, verified};
@@ -47,10 +46,8 @@ enum Stage {
 
 /// A blob that is being fetched. It is given up when the last of these is dropped.
 pub(super) struct Fill {
-    pub(super) digest: Digest,
+    digest: Digest,
     pub(super) size: u64,
-    /// The repository that it is read from.
-    pub(super) scope: Name,
     file: Arc<File>,
     progress: watch::Receiver<Progress>,
 }
@@ -69,7 +66,6 @@ impl Fill {
     /// Begins to write `blob` to `target`. `done` is called, where it may block, when the file has its name.
     pub(super) fn start(
         digest: Digest,
-        scope: Name,
         blob: BlobStream,
         target: Target,
         done: impl FnOnce(&File) + Send + 'static,
@@ -78,7 +74,7 @@ impl Fill {
         let (size, file) = (blob.size, Arc::clone(&target.temporary.file));
         let bytes = verified(blob.bytes, &digest, size);
         tokio::spawn(run(bytes, size, target, sender, done));
-        Arc::new(Self { digest, size, scope, file, progress })
+        Arc::new(Self { digest, size, file, progress })
     }
 
     /// Whether whoever comes now can still have the whole from it.
@@ -378,7 +374,7 @@ mod tests {
         let (sender, blob) = by_hand(6);
         let is_kept = Arc::new(AtomicBool::new(false));
         let kept = Arc::clone(&is_kept);
-        let fill = Fill::start(Digest::of(b"abcdef"), Name::of(&[]), blob, setting.target(), move |_| {
+        let fill = Fill::start(Digest::of(b"abcdef"), blob, setting.target(), move |_| {
             kept.store(true, Ordering::Relaxed);
         });
         let mut early = Arc::clone(&fill).read(never()).bytes;
@@ -396,13 +392,7 @@ mod tests {
     #[tokio::test]
     async fn wrong_bytes_reach_nobody_whole_and_are_not_kept() {
         let setting = Setting::new();
-        let fill = Fill::start(
-            Digest::of(b"abcdef"),
-            Name::of(&[]),
-            whole("abcdeX"),
-            setting.target(),
-            |_| panic!(),
-        );
+        let fill = Fill::start(Digest::of(b"abcdef"), whole("abcdeX"), setting.target(), |_| panic!());
         let mut bytes = Arc::clone(&fill).read(never()).bytes;
         let mut seen = 0;
         let error = loop {
@@ -420,7 +410,7 @@ mod tests {
     async fn it_is_given_up_with_its_last_reader() {
         let setting = Setting::new();
         let (sender, blob) = by_hand(6);
-        let fill = Fill::start(Digest::of(b"abcdef"), Name::of(&[]), blob, setting.target(), |_| panic!());
+        let fill = Fill::start(Digest::of(b"abcdef"), blob, setting.target(), |_| panic!());
         let (one, other) = (Arc::clone(&fill).read(never()), Arc::clone(&fill).read(never()));
         drop(fill);
         drop(one);
@@ -436,13 +426,7 @@ mod tests {
     #[tokio::test]
     async fn where_the_disk_fails_readers_go_on_alone() {
         let setting = Setting::new();
-        let fill = Fill::start(
-            Digest::of(b"abcdef"),
-            Name::of(&[]),
-            whole("abcdef"),
-            setting.read_only(),
-            |_| panic!(),
-        );
+        let fill = Fill::start(Digest::of(b"abcdef"), whole("abcdef"), setting.read_only(), |_| panic!());
         assert_eq!(read(&fill, once_more("abcdef")).await.unwrap(), "abcdef");
         assert!(!fill.is_good() && !setting.path().exists());
         assert!(read(&fill, once_more("abcdeX")).await.is_err());
@@ -453,14 +437,13 @@ mod tests {
     async fn what_was_given_out_must_be_the_beginning_of_the_rest() {
         let setting = Setting::new();
         for (first, expected) in [("abc", true), ("abX", false)] {
-            let file = setting.root.path().join(first);
-            std::fs::write(&file, first).unwrap();
+            let path = setting.root.path().join(first);
+            std::fs::write(&path, first).unwrap();
             let (sender, progress) = watch::channel(Progress { written: 3, stage: Stage::Running });
             let fill = Arc::new(Fill {
                 digest: Digest::of(b"abcdef"),
                 size: 6,
-                scope: Name::of(&[]),
-                file: Arc::new(File::open(file).unwrap()),
+                file: Arc::new(File::open(path).unwrap()),
                 progress,
             });
             let mut bytes = fill.read(once_more("abcdef")).bytes;

@@ -140,11 +140,8 @@ fn make_folder(folder: &Path) -> io::Result<()> {
 #[cfg(unix)]
 fn close_to_others(folder: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
-    let permissions = fs::metadata(folder)?.permissions();
-    if permissions.mode() & 0o077 == 0 {
-        return Ok(());
-    }
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o700))
+    let mode = fs::metadata(folder)?.permissions().mode() & 0o777;
+    if mode == 0o700 { Ok(()) } else { fs::set_permissions(folder, fs::Permissions::from_mode(0o700)) }
 }
 
 /// Elsewhere a folder below the user's own is closed by itself.

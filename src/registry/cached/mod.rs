@@ -34,11 +34,12 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use url::Url;
 
 pub use self::observed::{CacheStatistics, KindStatistics, Observed, observed};
 
-use self::contents::{Contents, Disk, Taken};
+use self::contents::{Content, Contents, Disk, Taken};
 use self::copies::{Copies, Flight, Flights, How, KeepNothing, MAX_REQUESTS, Terms};
 use self::fill::{Again, Fill};
 use self::folder::Folder;
@@ -51,7 +52,9 @@ use super::{
     Answer, Blob, BlobRequest, BlobSource, BlobStream, ByteStream, ManifestHead, NewManifest, Page,
     PageRequest, PutManifest, Registry, RegistryError, Result, SharedRegistry, StoredManifest, UploadId,
 };
-use crate::oci::{Algorithm, Descriptor, Digest, Hasher, MAX_MANIFEST_SIZE, Reference, Repository, Tag};
+use crate::oci::{
+    Algorithm, ByteRange, Descriptor, Digest, Hasher, MAX_MANIFEST_SIZE, Reference, Repository, Tag,
+};
 
 /// How long a list counts where nobody says it.
 pub const DEFAULT_FRESH: Duration = Duration::from_secs(10);
@@ -167,7 +170,14 @@ impl Cache {
         let part = |of_32: u64| options.memory / 32 * of_32;
         let stale = Some(options.stale.max(options.fresh));
         Ok(Arc::new(Self {
-            tags: Copies::new(part(12), stale, weigh_tags, Arc::clone(&turns), &counter, LISTING),
+            tags: Copies::new(
+                part(12),
+                stale,
+                |tags| tags.as_ref().map_or(0, |tags| tags.weight()),
+                Arc::clone(&turns),
+                &counter,
+                LISTING,
+            ),
             catalogs: Copies::new(
                 part(4),
                 stale,
@@ -272,10 +282,6 @@ impl Cache {
         }
         value
     }
-}
-
-fn weigh_tags(tags: &Option<Arc<Listing<Tag>>>) -> usize {
-    tags.as_ref().map_or(0, |tags| tags.weight())
 }
 
 fn weigh_head(head: &ManifestHead) -> usize {
@@ -598,19 +604,9 @@ impl CachedRegistry {
         request: BlobRequest,
     ) -> Result<Blob> {
         let cache = &self.cache;
-        if let Some(content) = cache.contents.find(digest).await {
-            match self.may_read(repository, digest).await {
-                Ok(size) if size == content.size() => {
-                    if let Some(stream) = content.read(digest, request.range)? {
-                        Counter::count(&cache.counter[BLOB].hits);
-                        return Ok(Blob::Stream(stream));
-                    }
-                }
-                // A file that was cut off, or a registry that does not know how long its blobs are: the blob itself tells.
-                Ok(_) => cache.contents.remove(digest).await,
-                Err(error) if error.is_outage() => {}
-                Err(error) => return Err(error),
-            }
+        let began = Instant::now();
+        if let Some(blob) = self.kept_blob(repository, digest, request.range).await? {
+            return Ok(blob);
         }
         if request.range.is_some() {
             Counter::count(&cache.counter[BLOB].misses);
@@ -619,32 +615,78 @@ impl CachedRegistry {
             self.learn(scope, outcome.as_ref().err()).await;
             return outcome;
         }
-        if let Some(fill) = cache.contents.filling(digest)
-            && (fill.scope == self.repository_name(repository)
-                || self.may_read(repository, digest).await? == fill.size)
-        {
-            Counter::count(&cache.counter[BLOB].hits);
-            return Ok(Blob::Stream(fill.read(self.again(repository, digest))));
-        }
+        let opened = match self.open_blob(repository, digest, request.location, Some(began)).await? {
+            Some(opened) => opened,
+            // Somebody has fetched it since this caller looked.
+            None => match self.kept_blob(repository, digest, None).await? {
+                Some(blob) => return Ok(blob),
+                None => match self.open_blob(repository, digest, request.location, None).await? {
+                    Some(opened) => opened,
+                    None => return self.inner.blob(repository, digest, request).await,
+                },
+            },
+        };
         Counter::count(&cache.counter[BLOB].misses);
-        match self.opened(repository, digest, request.location).await? {
-            Opened::Location(url) => Ok(Blob::Location(url)),
-            Opened::Small(bytes) => {
-                Ok(Blob::Stream(Taken::Small(bytes).read(self.again(repository, digest))))
-            }
-            Opened::Filling(fill) => Ok(Blob::Stream(fill.read(self.again(repository, digest)))),
+        let again = self.again(repository, digest);
+        Ok(match opened {
+            Opened::Location(url) => Blob::Location(url),
+            Opened::Small(bytes) => Blob::Stream(Taken::Small(bytes).read(again)),
+            Opened::Filling(fill) => Blob::Stream(fill.read(again)),
             Opened::Once(stream) => {
                 let first = stream.lock().unwrap_or_else(PoisonError::into_inner).take();
                 match first {
-                    Some(stream) => Ok(Blob::Stream(stream)),
-                    None => self.inner.blob(repository, digest, request).await,
+                    Some(stream) => Blob::Stream(stream),
+                    None => self.inner.blob(repository, digest, request).await?,
                 }
             }
-        }
+        })
     }
 
-    /// Asks for a whole blob, together with everybody who asks for it at this moment.
-    async fn opened(&self, repository: &Repository, digest: &Digest, location: bool) -> Result<Opened> {
+    /// A blob that is here, or on its way.
+    async fn kept_blob(
+        &self,
+        repository: &Repository,
+        digest: &Digest,
+        range: Option<ByteRange>,
+    ) -> Result<Option<Blob>> {
+        let cache = &self.cache;
+        let hit = |stream| {
+            Counter::count(&cache.counter[BLOB].hits);
+            Ok(Some(Blob::Stream(stream)))
+        };
+        // What is on its way first: when it is no longer, it is here.
+        let filling = cache.contents.filling(digest).filter(|_| range.is_none());
+        let found = if filling.is_none() { cache.contents.find(digest).await } else { None };
+        let Some(size) = filling.as_ref().map(|fill| fill.size).or(found.as_ref().map(Content::size)) else {
+            return Ok(None);
+        };
+        match self.may_read(repository, digest).await {
+            Ok(said) if said == size => {
+                if let Some(fill) = filling {
+                    return hit(fill.read(self.again(repository, digest)));
+                }
+                if let Some(content) = found
+                    && let Some(stream) = content.read(digest, range)?
+                {
+                    return hit(stream);
+                }
+            }
+            // A file that was cut off, or a registry that does not know how long its blobs are: the blob itself tells.
+            Ok(_) => cache.contents.remove(digest).await,
+            Err(error) if error.is_outage() => {}
+            Err(error) => return Err(error),
+        }
+        Ok(None)
+    }
+
+    /// Asks for a whole blob, together with everybody who asks for it at this moment. `None` where it came since `began`.
+    async fn open_blob(
+        &self,
+        repository: &Repository,
+        digest: &Digest,
+        location: bool,
+        began: Option<Instant>,
+    ) -> Result<Option<Opened>> {
         let cache = &self.cache;
         let scope = self.scope(repository);
         let key = scope.opening(digest, location);
@@ -660,12 +702,17 @@ impl CachedRegistry {
                     Blob::Location(url) => return Ok(Opened::Location(url)),
                     Blob::Stream(stream) => stream,
                 };
-                cache.sizes.keep(scope.size(&digest), stream.size).await;
-                Ok(match cache.contents.take(&digest, scope.name, stream).await? {
+                // Before the content, so that nobody who finds that has to ask for this; and after it, so that nobody who came
+                // in between and found nothing asks for the content again.
+                let (key, size) = (scope.size(&digest), stream.size);
+                cache.sizes.keep(key, size).await;
+                let opened = match cache.contents.take(&digest, stream).await? {
                     Taken::Small(bytes) => Opened::Small(bytes),
                     Taken::Filling(fill) => Opened::Filling(fill),
                     Taken::Not(stream) => Opened::Once(Arc::new(Mutex::new(Some(stream)))),
-                })
+                };
+                cache.sizes.keep(key, size).await;
+                Ok(opened)
             }
             .boxed()
         };
@@ -674,14 +721,10 @@ impl CachedRegistry {
                 Ok(flight) => break flight,
                 Err(landed) => landed,
             };
-            // One that has landed since this caller looked has left a small blob, or begun a file.
-            if let Some(bytes) = cache.contents.in_memory(digest).await
-                && cache.sizes.serial(scope.size(digest), cache.options.fresh).await.is_some()
+            if let Some(began) = began
+                && cache.sizes.is_kept_since(scope.size(digest), began).await
             {
-                return Ok(Opened::Small(bytes));
-            }
-            if let Some(fill) = cache.contents.filling(digest).filter(|fill| fill.scope == scope.name) {
-                return Ok(Opened::Filling(fill));
+                return Ok(None);
             }
             // Never closed.
             let Ok(turn) = Arc::clone(&cache.turns).acquire_owned().await else { continue };
@@ -692,7 +735,7 @@ impl CachedRegistry {
         let outcome = flight.land().await;
         let is_outage = outcome.as_ref().is_err_and(RegistryError::is_outage);
         self.trouble.store(is_outage, Ordering::Relaxed);
-        outcome
+        outcome.map(Some)
     }
 
     /// Asks the registry for a blob once more.

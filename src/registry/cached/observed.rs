@@ -108,9 +108,9 @@ mod tests {
     async fn what_is_used_inside_is_seen_outside_and_nowhere_else() {
         note_stale(Duration::from_secs(9));
         let (inner, outer) = observed(async {
-            let (_, first) = observed(async { note_stale(Duration::from_secs(3)) }).await;
-            let (_, second) = observed(async { note_stale(Duration::from_secs(2)) }).await;
-            let (_, third) = observed(async {}).await;
+            let ((), first) = observed(async { note_stale(Duration::from_secs(3)) }).await;
+            let ((), second) = observed(async { note_stale(Duration::from_secs(2)) }).await;
+            let ((), third) = observed(async {}).await;
             (first, second, third)
         })
         .await;
