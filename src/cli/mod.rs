@@ -122,7 +122,7 @@ pub enum Verb {
     Inspect(Inspect),
     Check(Check),
     Pack(Pack),
-    Serve(Serve),
+    Serve(Box<Serve>),
     Yank(Yank),
     Unyank(Unyank),
     Delete(Delete),

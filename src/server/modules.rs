@@ -108,7 +108,7 @@ pub(super) async fn versions(
     let (rendered, seen) = if let Some(rendered) = kept {
         (rendered, Observed::default())
     } else {
-        let (rendered, seen) = observed(render(&app, &asked, &may_read)).await;
+        let (rendered, seen) = observed(Box::pin(render(&app, &asked, &may_read))).await;
         let (offer, rendered) = rendered?;
         if let Some(basis) = basis.filter(|_| !seen.stale) {
             app.answers.keep(asked, basis, &offer, &rendered);
@@ -163,7 +163,7 @@ pub(super) async fn download(
     headers: HeaderMap,
 ) -> Answer {
     let Path(path) = given(path)?;
-    let (installable, seen) = observed(path.find(&app)).await;
+    let (installable, seen) = observed(Box::pin(path.find(&app))).await;
     let installable = installable?;
     let location = archive::location(&app, &path, &installable).await?;
     let AddressPath { namespace, name, system, .. } = &path.address;
