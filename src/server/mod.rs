@@ -11,6 +11,7 @@ mod host_check;
 mod modules;
 mod oci;
 mod request_log;
+mod signature;
 
 use std::any::Any;
 use std::io;
@@ -35,6 +36,7 @@ use crate::registry::SharedRegistry;
 pub use error::ApiError;
 pub use modules::Modules;
 pub use oci::{DistributionRequest, RequestError};
+pub use signature::{Keys, KeysError};
 
 /// A request's line and headers are read into memory. The largest that there is reason for is a bearer token of some 16 KiB.
 const MAX_HEADER_SIZE: usize = 64 * 1024;
