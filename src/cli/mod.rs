@@ -11,6 +11,7 @@ mod completion;
 mod config;
 mod context;
 mod environment;
+mod expiry;
 mod failure;
 mod inspect;
 mod list;
@@ -25,6 +26,7 @@ mod serve;
 mod settings;
 mod settings_file;
 mod store;
+mod token;
 mod version;
 
 use std::ffi::OsString;
@@ -50,6 +52,7 @@ pub use registry_options::{RegistryChoice, RegistryOptions};
 pub use serve::Serve;
 pub use settings::{Origin, Setting, Settings, variable_name};
 pub use store::Store;
+pub use token::Token;
 pub use version::Version;
 
 use settings::Stop;
@@ -117,6 +120,7 @@ pub enum Verb {
     Pack(Pack),
     Serve(Serve),
     Store(Store),
+    Token(Token),
     Config(Config),
     Completion(Completion),
     Version(Version),
@@ -169,6 +173,7 @@ fn run_verb(verb: Verb, context: &Context) -> Result<ExitStatus, Failure> {
             Verb::Check(verb) => until_interrupted(Box::pin(verb.run(context))).await,
             Verb::Pack(verb) => until_interrupted(verb.run(context)).await,
             Verb::Store(verb) => until_interrupted(verb.run(context)).await,
+            Verb::Token(verb) => verb.run(context).await,
             Verb::Config(verb) => verb.run(context).await,
             Verb::Completion(verb) => verb.run(context),
             Verb::Version(verb) => verb.run(context),
@@ -233,6 +238,7 @@ mod tests {
                 "pack",
                 "serve",
                 "store",
+                "token",
                 "config",
                 "completion",
                 "version"
@@ -283,13 +289,17 @@ mod tests {
         let (status, stdout, _) = run_line("config show --module-repository m/{name}", &variables);
         assert_eq!(status, ExitStatus::Done);
         insta::assert_snapshot!(stdout, @r"
+        access             -                                          default
+        allow              -                                          default
         allow-anonymous    false                                      default
+        anonymous          -                                          default
         ca-file            /ca.pem                                    variable OCIMOD_CA_FILE
         cert-file          -                                          default
         config             -                                          default
         deps               -                                          default
         digests            false                                      default
         dry-run            false                                      default
+        expires            -                                          default
         format             text                                       default
         grace              1h                                         default
         host               -                                          default
@@ -307,6 +317,7 @@ mod tests {
         quiet              false                                      default
         registry           dir:/home/jo/.local/share/ocimod/registry  default
         repair             false                                      default
+        repositories       -                                          default
         strict             false                                      default
         temporary          false                                      default
         version            -                                          default

@@ -129,7 +129,7 @@ pub(super) struct Entry {
 }
 
 /// What a repository that somebody else wrote must not decide, and why.
-const NOT_FROM_A_REPOSITORY: [(&str, &str); 10] = [
+const NOT_FROM_A_REPOSITORY: &[(&str, &str)] = &[
     ("output", WRITES),
     ("print-address", WRITES),
     ("push", "a server would push what it names"),
@@ -140,8 +140,14 @@ const NOT_FROM_A_REPOSITORY: [(&str, &str); 10] = [
     ("ca-file", WEAKENS),
     ("cert-file", "it would show your certificate around"),
     ("key-file", "it would use your key"),
+    ("access", "it would say who may use your server"),
+    ("anonymous", OPENS),
+    ("allow", GIVES),
+    ("repositories", GIVES),
+    ("expires", GIVES),
 ];
 const WRITES: &str = "it would choose where files are written on your machine";
+const GIVES: &str = "it would say what a token of yours is good for";
 const OPENS: &str = "it would open a server on your machine to others";
 const WEAKENS: &str = "it would decide whom your credentials are shown to";
 

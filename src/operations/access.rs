@@ -141,8 +141,13 @@ impl Caller {
 
     /// The name of the caller's token, for the log; `None` for who has none.
     pub fn name(&self) -> Option<&str> {
+        self.token().map(|token| token.name())
+    }
+
+    /// The caller's token.
+    pub fn token(&self) -> Option<&Arc<TokenRule>> {
         match &self.0 {
-            Who::Holder(token, _) => Some(token.name()),
+            Who::Holder(token, _) => Some(token),
             Who::Everybody | Who::Stranger(_) => None,
         }
     }

@@ -81,6 +81,24 @@ pub enum ApiError {
     /// A page of another origin tries to change something.
     #[error("a page of another origin may not change anything here")]
     ForeignOrigin,
+    /// The request shows no token, and needs one.
+    #[error("this needs a token")]
+    NoToken {
+        /// How to ask again (`WWW-Authenticate`).
+        challenge: String,
+    },
+    /// What the request shows is no token of this server, or one that has expired.
+    #[error("the token is not known here, or has expired")]
+    WrongToken {
+        /// How to ask again (`WWW-Authenticate`).
+        challenge: String,
+    },
+    /// The caller's token is right, and does not allow this.
+    #[error("this is not allowed")]
+    Denied,
+    /// A token is asked for in a way that is none.
+    #[error("the parameter `grant_type` has to be `password` or `refresh_token`")]
+    Grant,
     /// The server is about to end.
     #[error("the server is stopping")]
     Stopping,
@@ -104,7 +122,9 @@ impl ApiError {
             Self::NoMediaType | Self::BrokenBody => 400,
             Self::NotFound(_) | Self::NoEndpoint => 404,
             Self::ReadOnly => 405,
-            Self::ForeignHost | Self::Proxied | Self::ForeignOrigin => 403,
+            Self::ForeignHost | Self::Proxied | Self::ForeignOrigin | Self::Denied => 403,
+            Self::NoToken { .. } | Self::WrongToken { .. } => 401,
+            Self::Grant => 400,
             Self::Stopping | Self::NotReady => 503,
             Self::Unbuildable(_) | Self::Panicked(_) => 500,
         };
@@ -120,7 +140,9 @@ impl ApiError {
             Self::OutOfOrder { .. } | Self::BrokenBody => Some(ErrorCode::BlobUploadInvalid),
             Self::NoMediaType => Some(ErrorCode::ManifestInvalid),
             Self::NoEndpoint | Self::ReadOnly => Some(ErrorCode::Unsupported),
-            Self::ForeignHost | Self::Proxied | Self::ForeignOrigin => Some(ErrorCode::Denied),
+            Self::ForeignHost | Self::Proxied | Self::ForeignOrigin | Self::Denied => Some(ErrorCode::Denied),
+            Self::NoToken { .. } | Self::WrongToken { .. } => Some(ErrorCode::Unauthorized),
+            Self::Grant => Some(ErrorCode::Unsupported),
             // None of these is an answer of the distribution API.
             Self::Operation(_) | Self::NotFound(_) => Some(ErrorCode::NameUnknown),
             Self::Stopping | Self::NotReady | Self::Unbuildable(_) | Self::Panicked(_) => None,
@@ -202,6 +224,10 @@ impl ApiError {
             (_, Some(RegistryError::TooManyRequests { retry_after, .. })) => {
                 let wait = retry_after.unwrap_or(RETRY_AFTER).max(Duration::from_secs(1));
                 set(header::RETRY_AFTER, wait.as_secs().to_string());
+            }
+            (Self::NoToken { challenge } | Self::WrongToken { challenge }, _) => {
+                set(header::WWW_AUTHENTICATE, challenge.clone());
+                set(header::CACHE_CONTROL, "no-store".to_owned());
             }
             (Self::Request(RequestError::Method { allow }), _) => set(header::ALLOW, (*allow).to_owned()),
             _ if self.status() == StatusCode::METHOD_NOT_ALLOWED => {

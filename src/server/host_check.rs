@@ -21,7 +21,8 @@ use super::error::ApiError;
 pub(super) async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let (uri, headers) = (request.uri(), request.headers());
     let checked = check_origin(request.method(), uri, headers).and_then(|()| {
-        if app.options.allow_anonymous {
+        // Where there are rules, a name does not let anybody in.
+        if app.options.allow_anonymous || !app.options.access.is_open() {
             Ok(())
         } else {
             check_host(uri, headers, app.options.host.as_deref())

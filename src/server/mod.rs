@@ -3,6 +3,7 @@
 //! Every route stands in [`router`], every layer around them beneath it. Whoever calls [`serve`] owns the listener and the
 //! signal to stop, so tests do too.
 
+mod access;
 mod connection;
 mod discovery;
 mod error;
@@ -12,6 +13,7 @@ mod modules;
 mod oci;
 mod request_log;
 mod signature;
+mod token;
 
 use std::any::Any;
 use std::io;
@@ -33,6 +35,7 @@ use tower_http::set_header::SetResponseHeaderLayer;
 use tower_http::timeout::{RequestBodyTimeoutLayer, TimeoutBody};
 
 use crate::registry::SharedRegistry;
+pub use access::{Access, Guard};
 pub use error::ApiError;
 pub use modules::Modules;
 pub use oci::{DistributionRequest, RequestError};
@@ -63,6 +66,8 @@ pub struct ServerOptions {
     pub host: Option<String>,
     /// Whether everybody is meant to be answered, through proxies and by any name too.
     pub allow_anonymous: bool,
+    /// Who may do what.
+    pub access: Access,
 }
 
 /// What the handlers share.
@@ -104,6 +109,9 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/modules/{namespace}/{name}/{system}/{version}/download", get(modules::download))
         .route("/v1/modules/{namespace}/{name}/{system}/{version}/archive.zip", get(modules::archive));
     if app.options.distribution {
+        if !app.options.access.is_open() {
+            routes = routes.route("/v2/token", get(token::get).post(token::post));
+        }
         routes = routes
             .route("/v2", any(oci::serve))
             .route("/v2/", any(oci::serve))
@@ -116,11 +124,13 @@ pub fn router(app: Arc<App>) -> Router {
     layered(routes, app)
 }
 
-/// The layers, from the innermost to the outermost: what a stranger sent reaches no handler; a panic is an error like others;
+/// The layers, from the innermost to the outermost: what a stranger sent reaches no handler, and every
+/// handler knows who calls; a panic is an error like others;
 /// errors get their body; and the log sees what the caller sees, with every byte of it.
 fn layered(routes: Router, app: Arc<App>) -> Router {
     let nosniff = HeaderValue::from_static("nosniff");
     routes
+        .layer(from_fn_with_state(Arc::clone(&app), access::identify))
         .layer(from_fn_with_state(app, host_check::check))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(from_fn(error::render))

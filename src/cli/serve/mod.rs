@@ -29,7 +29,7 @@ use crate::module::Host;
 use crate::operations::prepare::Naming;
 use crate::operations::push::{self, PushRequest};
 use crate::operations::routes::Routes;
-use crate::server::{self, App, Modules, ServerOptions};
+use crate::server::{self, App, Keys, Modules, ServerOptions};
 
 /// Serve modules to OpenTofu and Terraform, and the embedded registry to every OCI client
 #[derive(Args, Clone, Debug)]
@@ -110,13 +110,11 @@ impl<'a> FirstPush<'a> {
 impl Serve {
     pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
         let host = self.host.as_deref().map(parse_host).transpose()?;
-        if !self.listen.ip().is_loopback() && !self.allow_anonymous {
-            return Err(Failure::usage(format!(
-                "on {} the server could be reached from elsewhere, and it has no access control",
-                self.listen
-            ))
-            .with_hint("listen on 127.0.0.1 behind a proxy that has, or say `--allow-anonymous` where everybody may do everything"));
-        }
+        self.access.check(self.listen, self.allow_anonymous)?;
+        // A key of this process's own: what it signs is good for nothing at another one.
+        let keys =
+            Arc::new(Keys::generate().map_err(|error| Failure::new(ErrorKind::Failed, error.to_string()))?);
+        let access = self.access.open(context, move || Arc::clone(&keys))?;
         // A store of its own goes with the process, so it is held until the end.
         let temporary = self.temporary.then(tempfile::tempdir).transpose();
         let temporary = temporary.map_err(|error| {
@@ -143,6 +141,7 @@ impl Serve {
             distribution: embedded,
             host: host.as_ref().map(ToString::to_string),
             allow_anonymous: self.allow_anonymous,
+            access,
         };
         let registry =
             routes.targets().next().map(|target| Arc::clone(&target.registry)).ok_or_else(|| {
@@ -155,6 +154,7 @@ impl Serve {
                 Failure::new(ErrorKind::Failed, format!("{} cannot be written: {error}", file.display()))
             })?;
         }
+        access::reload_at_hangup(options.access.clone());
         let app = Arc::new(App::new(registry, Modules::new(routes, host), options));
         server::serve(listener, app, stop_signal())
             .await
