@@ -327,6 +327,10 @@ pub(super) async fn identify(State(app): State<Arc<App>>, mut request: Request, 
     let place = Place::of(request.method(), path);
     let refusal = match guard.caller(place, &Shown::by(request.headers()), path).await {
         Ok(caller) => {
+            // The request's own span: whatever is logged of it has the name.
+            if let Some(name) = caller.name() {
+                tracing::Span::current().record("token", name);
+            }
             request.extensions_mut().insert(caller);
             return next.run(request).await;
         }

@@ -27,7 +27,8 @@ pub(super) async fn log(request: Request, next: Next) -> Response {
     let method = request.method().clone();
     let id = request.headers().get(REQUEST_ID).filter(|id| is_id(id)).cloned().unwrap_or_else(new_id);
     let matched = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
-    let span = tracing::info_span!("request", id = id.to_str().unwrap_or_default());
+    let span =
+        tracing::info_span!("request", id = id.to_str().unwrap_or_default(), token = tracing::field::Empty);
 
     let mut response = next.run(request).instrument(span.clone()).await;
     response.headers_mut().insert(REQUEST_ID, id);

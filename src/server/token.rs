@@ -1,7 +1,7 @@
 //! `/v2/token`: gives clients of the distribution API something short-lived that stands for their token, or for nobody.
 //!
 //! GET with Basic, as every client can (distribution, "Token Authentication Specification"); POST with a form, as Docker's do first
-//! ("OAuth2 Token Authentication"), where the token is the password or the refresh token. Scopes are not looked at: what is given out
+//! ("Oauth2 Token Authentication"), where the token is the password or the refresh token. Scopes are not looked at: what is given out
 //! allows what the token allows, and each request is decided on by itself.
 
 use std::sync::Arc;

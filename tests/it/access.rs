@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum_server::tls_rustls::RustlsConfig;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ocimod::oci::{Digest, IMAGE_MANIFEST};
@@ -13,15 +16,16 @@ use ocimod::operations::access::TokenHash;
 use serde_json::{Value, json};
 
 use crate::support::clients;
-use crate::support::modules::example;
+use crate::support::modules::{Root, example};
 use crate::support::ocimod::{Ocimod, Serve};
 use crate::support::process::{isolated, kill, run};
+use crate::support::tls::Certificate;
 
 /// What is in every repository of the tests: the configuration of an image of nothing.
 const CONFIG: &[u8] = b"{}";
 
 /// Far longer than a server takes to see a changed file, also where the machine is busy.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The tokens of the tests, by what they are for: name, what it allows, where, and when it ends.
 const TOKENS: &[(&str, &str, Option<&str>, Option<&str>)] = &[
@@ -716,6 +720,7 @@ async fn no_log_line_holds_a_token_at_any_level() {
     site.serve.server.wait_for(|line| line.contains("/healthz").then_some(()));
     let log = site.serve.server.log();
     assert!(log.contains("401") && log.contains("the token `expired` has expired"), "{log}");
+    assert!(log.contains("token=\"read-acme\""), "a token's name is what its use is found by: {log}");
     for secret in secrets {
         assert!(!log.contains(&secret), "{secret}");
     }
@@ -887,5 +892,74 @@ async fn cue_publishes_and_reads_with_the_credentials_of_docker() {
         );
         cue("read-acme", &user, &["mod", "tidy", "--check"]).success();
         let _ = Command::new("chmod").args(["-R", "u+w"]).arg(site.ocimod.home.path()).status();
+    }
+}
+
+/// A proxy that speaks https on a free port of `localhost` and hands everything to `server`; answers its port.
+async fn https_proxy(server: String, certificate: &Certificate) -> u16 {
+    let tls = RustlsConfig::from_pem_file(&certificate.certificate_file, &certificate.key_file);
+    let tls = tls.await.expect("the certificate is ours");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    listener.set_nonblocking(true).expect("a socket");
+    let client = reqwest::Client::new();
+    let routes = axum::Router::new().fallback(move |request: Request| async move {
+        let (parts, body) = request.into_parts();
+        let url = format!("http://{server}{}", parts.uri.path_and_query().expect("a path"));
+        let body = to_bytes(body, 1 << 20).await.expect("a small body");
+        // As proxies do that have another name for the server than their clients have.
+        let name = format!("localhost:{port}");
+        let mut forwarded = client.request(parts.method, url).headers(parts.headers).body(body);
+        forwarded = forwarded.header("x-forwarded-proto", "https").header("x-forwarded-host", name);
+        let answer = forwarded.header("host", &server).send().await.expect("the server answers");
+        let mut response = axum::response::Response::new(Body::empty());
+        *response.status_mut() = answer.status();
+        *response.headers_mut() = answer.headers().clone();
+        *response.body_mut() = Body::from(answer.bytes().await.expect("a body"));
+        response
+    });
+    tokio::spawn(
+        axum_server::from_tcp_rustls(listener, tls).expect("a server").serve(routes.into_make_service()),
+    );
+    port
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tofu_installs_from_an_oci_address_with_a_token_and_without_where_strangers_may_read() {
+    for anonymous in ["none", "read"] {
+        let site = Site::start(&["--anonymous", anonymous]);
+        let mut push = site.ocimod.command();
+        push.env("DOCKER_CONFIG", logged_in(&site, "push-acme").join(".docker"));
+        push.args(["push", "--registry", &site.serve.address]).arg(example("terraform-null-label"));
+        run(push.arg("acme/label/null@1.0.0")).success();
+        let certificate = Certificate::create(site.ocimod.home.path());
+        let port = https_proxy(site.serve.address.clone(), &certificate).await;
+        let main = format!(
+            "module \"it\" {{\n  source = \"oci://localhost:{port}/acme/label/null?tag=v1.0.0\"\n}}\n"
+        );
+        for tofu in ["tofu-1.10", "tofu-1.12"].into_iter().filter_map(clients::find) {
+            let version = tofu.file_name().expect("a program has a name").to_string_lossy().into_owned();
+            for who in ["nobody", "read-acme", "until-9000", "expired", "wrong"] {
+                let folder = site.ocimod.folder(&format!("{version}-{who}"));
+                let root = Root::new(&tofu, &folder, "modules.internal", &site.serve.address, &main);
+                if who != "nobody" {
+                    let credentials = format!(
+                        "oci_credentials \"localhost:{port}\" {{\n  username = \"x\"\n  password = \"{}\"\n}}\n",
+                        token(who)
+                    );
+                    let file = folder.join("client.tfrc");
+                    let text = std::fs::read_to_string(&file).expect("it is ours");
+                    std::fs::write(&file, text + &credentials).expect("the folder is ours");
+                }
+                let mut get = root.command();
+                get.env("SSL_CERT_FILE", &certificate.certificate_file).args(["get", "-no-color"]);
+                let answer = run(&mut get);
+                let expected = match who {
+                    "nobody" => anonymous == "read",
+                    who => !["expired", "wrong"].contains(&who),
+                };
+                assert_eq!(answer.status == Some(0), expected, "{version} {who} {anonymous}: {answer:?}");
+            }
+        }
     }
 }

@@ -355,6 +355,7 @@ impl DistributionRequest {
 
     /// The request as the caller may make it: a blob is taken over only from where the caller may read. From everywhere else it has to
     /// be sent, as if it were not there.
+    #[must_use]
     pub fn within(self, caller: &Caller) -> Self {
         match self {
             Self::Mount { repository, digest, from } => {
