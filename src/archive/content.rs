@@ -164,3 +164,19 @@ impl<R: BufRead> Read for ContentReader<R> {
         Ok(count)
     }
 }
+
+/// The content of one file of a zip, at most `limit` bytes of it, checked like every content.
+pub fn read_file(
+    reader: &mut (impl Read + Seek),
+    entry: &ListedEntry,
+    limit: u64,
+) -> Result<Vec<u8>, CheckError> {
+    if entry.size > limit {
+        return Err(CheckError::SizeMismatch { name: entry.name.clone() });
+    }
+    locate_content(reader, entry)?;
+    let mut bytes = Vec::new();
+    let mut content = ContentReader::new(io::BufReader::new(reader), entry);
+    content.read_to_end(&mut bytes).map_err(CheckError::of_read)?;
+    Ok(bytes)
+}

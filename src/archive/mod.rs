@@ -26,6 +26,7 @@ mod hand_zip;
 use std::fmt;
 
 pub use check::{CheckError, ListedEntry, Listing, check_content, check_directory};
+pub use content::read_file;
 pub use dirhash::{DirectoryHash, DirectoryHashError};
 pub use pack::{PackError, Packed, pack};
 pub use tree::{Entry, Tree};

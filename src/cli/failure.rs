@@ -266,7 +266,11 @@ impl Classify for OperationError {
             | Self::Template(_)
             | Self::Usage { .. }
             | Self::Route(RouteError::NoRegistry(_)) => ErrorKind::Usage,
-            Self::NoModule { .. } | Self::NoVersion { .. } => ErrorKind::NotFound,
+            Self::NoModule { .. } | Self::NoVersion { .. } | Self::NotInstallable { .. } => {
+                ErrorKind::NotFound
+            }
+            Self::NotSearchedYet { .. } => ErrorKind::Unavailable,
+            Self::Shared(error) => error.kind(),
             Self::NotAModule { source, .. } => match source {
                 ArtifactError::NotAModule { .. } => ErrorKind::NotFound,
                 ArtifactError::ArchiveLayers(_)
@@ -283,7 +287,7 @@ impl Classify for OperationError {
     }
 
     fn hint(&self) -> Option<String> {
-        match self {
+        match self.cause() {
             Self::Registry { source, .. } => Classify::hint(source),
             other => other.hint(),
         }

@@ -10,6 +10,7 @@ mod check;
 mod completion;
 mod config;
 mod context;
+mod duration;
 mod environment;
 mod expiry;
 mod failure;
@@ -293,7 +294,10 @@ mod tests {
         allow              -                                          default
         allow-anonymous    false                                      default
         anonymous          -                                          default
+        archives           auto                                       default
+        base-path          -                                          default
         ca-file            /ca.pem                                    variable OCIMOD_CA_FILE
+        catalog            -                                          default
         cert-file          -                                          default
         config             -                                          default
         deps               -                                          default
@@ -305,6 +309,8 @@ mod tests {
         host               -                                          default
         host-alias         a,b                                        variable OCIMOD_HOST_ALIAS
         key-file           -                                          default
+        link-key           -                                          default
+        link-lifetime      5m                                         default
         listen             127.0.0.1:8080                             default
         log-format         text                                       default
         log-level          -                                          default
@@ -318,8 +324,13 @@ mod tests {
         registry           dir:/home/jo/.local/share/ocimod/registry  default
         repair             false                                      default
         repositories       -                                          default
+        scan-every         60s                                        default
         strict             false                                      default
         temporary          false                                      default
+        tls-cert           -                                          default
+        tls-key            -                                          default
+        tls-self-signed    -                                          default
+        trust-embedded     -                                          default
         version            -                                          default
         ");
         let (_, stdout, _) = run_line("config show --format json", &variables);

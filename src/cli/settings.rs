@@ -430,9 +430,13 @@ mod tests {
                 let key = arg.get_long().unwrap();
                 let value = match (key, arg.get_possible_values().first()) {
                     (_, Some(value)) => value.get_name().to_owned(),
-                    ("listen", None) => "127.0.0.1:0".to_owned(),
                     (CONFIG, None) => "ocimod.toml".to_owned(),
-                    _ => "x".to_owned(),
+                    ("base-path", None) => "/x".to_owned(),
+                    // What has a form of its own has a default of that form.
+                    _ => arg
+                        .get_default_values()
+                        .first()
+                        .map_or("x".to_owned(), |value| value.to_string_lossy().into_owned()),
                 };
                 let words = match verb.get_name() {
                     "config" => "config show".to_owned(),
@@ -490,7 +494,8 @@ mod tests {
         for arg in all_arguments(&Cli::command()) {
             let key = arg.get_long().unwrap_or_default();
             let is_secret = ["password", "token", "secret", "key"].iter().any(|word| key.contains(word));
-            assert!(!is_secret || key.ends_with("-file") || key.ends_with("-stdin"), "{key}");
+            let is_file = arg.get_value_names().is_some_and(|names| *names == ["FILE"]);
+            assert!(!is_secret || is_file || key.ends_with("-stdin"), "{key}");
         }
     }
 

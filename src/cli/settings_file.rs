@@ -145,6 +145,10 @@ const NOT_FROM_A_REPOSITORY: &[(&str, &str)] = &[
     ("allow", GIVES),
     ("repositories", GIVES),
     ("expires", GIVES),
+    ("link-key", "a server would take links that others sign"),
+    ("tls-cert", "a server would show another certificate than yours"),
+    ("tls-key", "it would use your key"),
+    ("tls-self-signed", WRITES),
 ];
 const WRITES: &str = "it would choose where files are written on your machine";
 const GIVES: &str = "it would say what a token of yours is good for";

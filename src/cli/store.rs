@@ -233,7 +233,7 @@ impl Gc {
 }
 
 /// A whole number and `s`, `m`, `h` or `d`; `0` needs no unit.
-fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is no duration; expected a whole number and s, m, h or d, such as 90m");
     if text == "0" {
         return Ok(Duration::ZERO);

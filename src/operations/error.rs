@@ -104,6 +104,21 @@ pub enum OperationError {
         /// What to type.
         hint: String,
     },
+    /// The registries were not looked through yet, so nobody knows whether the module is inside another one.
+    #[error("`{module}` is looked for in the registry, which takes a while after the start")]
+    NotSearchedYet {
+        /// The module.
+        module: String,
+    },
+    /// The module is there, and is none of OpenTofu's.
+    #[error("`{module}` holds no `.tf` files, so it is no OpenTofu module")]
+    NotInstallable {
+        /// The module.
+        module: String,
+    },
+    /// What several callers waited for at once failed for all of them.
+    #[error(transparent)]
+    Shared(std::sync::Arc<OperationError>),
     /// A file cannot be read or written.
     #[error("{action}: {source}")]
     Io {
@@ -141,6 +156,19 @@ impl OperationError {
         }
     }
 
+    /// What went wrong, where several waited for it.
+    pub fn cause(&self) -> &Self {
+        match self {
+            Self::Shared(error) => error.cause(),
+            error => error,
+        }
+    }
+
+    /// Whether a registry has gone or asks for patience, so that a second try may help.
+    pub fn is_passing(&self) -> bool {
+        matches!(self.cause(), Self::Registry { source, .. } if source.is_passing())
+    }
+
     /// One failed check.
     pub fn refused(finding: Finding) -> Self {
         Self::Refused(vec![finding])
@@ -148,7 +176,7 @@ impl OperationError {
 
     /// What to do about it, where the message does not say it.
     pub fn hint(&self) -> Option<String> {
-        match self {
+        match self.cause() {
             Self::Usage { hint, .. } => Some(hint.clone()),
             Self::Exists { .. } => Some("push the change under a new version".to_owned()),
             Self::OtherForm { stored, .. } => {

@@ -1,46 +1,495 @@
 //! What installing clients ask for: the versions of a module, and the zip of one of them.
 //!
-//! A zip is named to a client only after its directory was looked at: what a client does with `../` in a name, or with a link, is
-//! not ours to mend later.
+//! A module's versions are the tags of its own repository, and beside them what other modules brought along as dependency layers,
+//! as far as that is believed ([`super::embedded`]). What a registry cannot say at the moment is never taken for "there is none".
 
-use std::io::{Read, Seek, SeekFrom};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
 
-use futures_util::StreamExt;
-use tokio::runtime::Handle;
+use futures_util::{StreamExt, TryStreamExt, stream};
 
-use crate::archive::{self, Listing, ModuleKind};
-use crate::artifact::Content;
-use crate::module::{Host, Version};
-use crate::oci::ByteRange;
-use crate::registry::{Blob, BlobRequest, RegistryError};
+use crate::artifact::{self, ArtifactError, Content};
+use crate::module::{CuePath, Host, TofuAddress, Version};
+use crate::oci::{Reference, Tag};
+use crate::registry::{Blob, BlobRequest};
 
+use super::catalog::CatalogSource;
+use super::embedded::{self, Belief, Claim};
 use super::error::{OperationError, Result};
-use super::finding::Finding;
 use super::published::{self, Published, StoredModule};
-use super::routes::{ModuleName, Place, Routes};
+use super::routes::{ModuleName, Place, RouteError, Routes};
+use super::search::{Found, Search, SearchOptions};
+use super::zip_facts::{KnownZips, NamedModule, ZipFacts};
 
-/// The versions of an OpenTofu module that installing clients may choose from; of modules on `host` alone where it is given.
-pub async fn versions(routes: &Routes, module: &ModuleName, host: Option<&Host>) -> Result<Published> {
-    let mut published = find(routes, module, host).await?;
-    published.leave_modules().await?;
-    Ok(published)
+/// Tags of a far registry that were not read yet are read for one answer, up to so many.
+const MAX_UNREAD: usize = 64;
+/// Requests under way at once for one answer.
+const CONCURRENCY: usize = 8;
+
+/// Which repositories a caller may read.
+pub type MayRead<'a> = &'a (dyn Fn(&Place) -> bool + Send + Sync);
+
+/// A module as a client asks for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Its address, which names no host.
+    pub address: TofuAddress,
+    /// The host that it has to be on, where the client means another one than this server's.
+    pub host: Option<Host>,
 }
 
-async fn find(routes: &Routes, module: &ModuleName, host: Option<&Host>) -> Result<Published> {
-    let published = published::find(routes, module).await?;
-    if let Some(host) = host {
-        // A repository holds one module, so one look at the path is enough for all of its versions.
-        let stored = published.stored_path().await?;
-        let is_here =
-            |path: &crate::module::CuePath| [host.as_str(), Host::INTERNAL].contains(&path.first_element());
-        if !stored.as_ref().is_none_or(is_here) {
-            return Err(OperationError::NoModule {
-                module: module.to_string(),
-                places: vec![published.place.name()],
-            });
+/// What a client may choose from.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// The module.
+    pub module: ModuleName,
+    /// The module's own repository, where it has one.
+    pub own: Option<Published>,
+    /// Every version, ascending; with the claim that it comes from, where it is embedded.
+    pub versions: Vec<(Version, Option<Claim>)>,
+    /// What of this the caller's rights decided.
+    pub read: Vec<Place>,
+}
+
+/// A version that a client may install.
+#[derive(Clone, Debug)]
+pub struct Installable {
+    /// The module.
+    pub module: ModuleName,
+    /// The version.
+    pub version: Version,
+    /// A repository that has the zip.
+    pub place: Place,
+    /// The zip.
+    pub archive: Content,
+    /// Whether it is there as a part of another module.
+    pub is_embedded: bool,
+}
+
+/// Answers installing clients.
+pub struct Installer {
+    routes: Routes,
+    /// Only the modules of this host; those of every host where there is none.
+    host: Option<Host>,
+    search: Arc<Search>,
+    zips: KnownZips,
+}
+
+/// The module's own repository, as the caller may see it.
+struct Own {
+    published: Option<Published>,
+    /// Whether there is one at all.
+    exists: bool,
+    /// What its tags say already.
+    versions: HashSet<Version>,
+    places: Vec<Place>,
+}
+
+impl Installer {
+    /// Over these registries, for the modules of `host` alone where one is given.
+    pub fn new(routes: Routes, host: Option<Host>, search: Arc<Search>) -> Self {
+        Self { routes, host, search, zips: KnownZips::default() }
+    }
+
+    /// The same without a look at what is inside others.
+    pub fn without_search(routes: Routes, host: Option<Host>) -> Self {
+        let options = SearchOptions { catalog: CatalogSource::None, ..SearchOptions::default() };
+        let search = Arc::new(Search::new(routes.clone(), options));
+        Self::new(routes, host, search)
+    }
+
+    /// Where modules are.
+    pub fn routes(&self) -> &Routes {
+        &self.routes
+    }
+
+    /// What looks through the registries.
+    pub fn search(&self) -> &Arc<Search> {
+        &self.search
+    }
+
+    /// The modules that may be meant, best first: that of the host, else one of each host that there may be modules of.
+    fn names(&self, asked: &Asked) -> Vec<ModuleName> {
+        let host = asked.host.as_ref().or(self.host.as_ref());
+        let hosts = host.map_or_else(|| self.routes.hosts(), |host| vec![host.clone()]);
+        hosts.iter().filter_map(|host| ModuleName::tofu(&asked.address, host).ok()).collect()
+    }
+
+    /// The versions of a module that a client may choose from.
+    pub async fn versions(&self, asked: &Asked, may_read: MayRead<'_>) -> Result<Offer> {
+        let began = Instant::now();
+        if let Some(offer) = self.first_offer(asked, may_read).await? {
+            return Ok(offer);
+        }
+        self.look_further(asked, Some(began)).await?;
+        self.first_offer(asked, may_read).await?.ok_or_else(|| self.nothing(asked))
+    }
+
+    /// What the tags of no repository answer waits for the first complete look; what that has not found may have come since.
+    async fn look_further(&self, asked: &Asked, missed: Option<Instant>) -> Result<()> {
+        let patience = self.search.patience();
+        let looked = tokio::time::timeout(patience, async {
+            if !self.search.completed(patience).await {
+                return Err(OperationError::NotSearchedYet { module: asked.address.to_string() });
+            }
+            self.search.look_for_new(missed).await
+        });
+        looked.await.unwrap_or_else(|_| {
+            // The list of repositories is slow to come. What the last complete look found still holds.
+            if self.search.is_complete() {
+                Ok(())
+            } else {
+                Err(OperationError::NotSearchedYet { module: asked.address.to_string() })
+            }
+        })
+    }
+
+    fn nothing(&self, asked: &Asked) -> OperationError {
+        let names = self.names(asked);
+        let places = names.iter().filter_map(|name| self.routes.places(name).ok()).flatten();
+        OperationError::NoModule {
+            module: asked.address.to_string(),
+            places: places.map(|place| place.name()).collect(),
         }
     }
-    Ok(published)
+
+    async fn first_offer(&self, asked: &Asked, may_read: MayRead<'_>) -> Result<Option<Offer>> {
+        for name in self.names(asked) {
+            match self.offer(asked, name, may_read).await {
+                Ok(Some(offer)) => return Ok(Some(offer)),
+                // A prefix leads to a part of its host's modules alone, so this one may have no registry at all.
+                Ok(None) | Err(OperationError::Route(RouteError::NoRegistry(_))) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    async fn offer(&self, asked: &Asked, module: ModuleName, may_read: MayRead<'_>) -> Result<Option<Offer>> {
+        let own = self.own(asked, &module, may_read).await?;
+        if !own.exists
+            && self.search.is_complete()
+            && self.search.found().claims.about(module.path()).next().is_some()
+        {
+            // Only others know of it, and more of them may have come. What is known already does not fail for that.
+            if let Err(error) = self.look_further(asked, None).await {
+                tracing::warn!("the registry could not be looked through again: {error}");
+            }
+        }
+        let found = self.search.found_now().await?;
+        let mut embedded = BTreeMap::new();
+        // Until everything was looked at, what others bring along adds to a module's own versions and does not stand for it.
+        if own.published.is_some() || self.search.is_complete() {
+            embedded = self.embedded(asked, &module, &own, None, &found, may_read).await?;
+        }
+        let mut versions = Vec::new();
+        let mut published = own.published;
+        if let Some(published) = &mut published {
+            leave_modules(published, &found).await?;
+            versions.extend(published.listed().map(|version| (version.clone(), None)));
+        }
+        if versions.is_empty() && embedded.is_empty() {
+            return Ok(None);
+        }
+        let mut read = own.places;
+        read.extend(
+            embedded.values().flat_map(|claim| claim.holders.iter().map(|holder| holder.place.clone())),
+        );
+        if !embedded.is_empty() {
+            versions.extend(embedded.into_iter().map(|(version, claim)| (version, Some(claim))));
+            // As in a repository: by precedence, ties by the tag that a version has.
+            let tag = |version: &Version| artifact::module_tag(version).ok();
+            versions.sort_by_cached_key(|(version, _)| (version.without_build(), tag(version)));
+        }
+        Ok(Some(Offer { module, own: published, versions, read }))
+    }
+
+    /// The module's own repository.
+    async fn own(&self, asked: &Asked, module: &ModuleName, may_read: MayRead<'_>) -> Result<Own> {
+        let places = self.routes.places(module)?;
+        let mut own =
+            Own { published: None, exists: false, versions: HashSet::new(), places: places.clone() };
+        for place in &places {
+            let published = published::at(module, place).await?;
+            if published.versions.is_empty() || !self.holds(asked, module, &published).await? {
+                continue;
+            }
+            own.exists = true;
+            own.versions.extend(published.listed().cloned());
+            if own.published.is_none() && may_read(place) {
+                own.published = Some(published);
+            }
+        }
+        Ok(own)
+    }
+
+    /// Whether a repository holds the module that is asked for, and not one of the same name on another host.
+    async fn holds(&self, asked: &Asked, module: &ModuleName, published: &Published) -> Result<bool> {
+        let stored = published.stored_path().await?;
+        Ok(self.is_meant(asked, module, &published.place, stored.as_ref()))
+    }
+
+    /// The placeholder host stands for any other; not for one that a client names, unless the repository does.
+    fn is_meant(&self, asked: &Asked, module: &ModuleName, place: &Place, stored: Option<&CuePath>) -> bool {
+        let path = module.path();
+        let is_named =
+            asked.host.is_none() || place.below_prefix().split('/').next() == Some(path.first_element());
+        match stored {
+            None => is_named,
+            Some(stored) if is_named => {
+                published::same_module(stored, path)
+                    && self
+                        .host
+                        .as_ref()
+                        .filter(|_| asked.host.is_none())
+                        .is_none_or(|host| [host.as_str(), Host::INTERNAL].contains(&stored.first_element()))
+            }
+            Some(stored) => stored == path,
+        }
+    }
+
+    /// What others bring along of a module, without what its own repository says; of `version` alone where it is given.
+    async fn embedded(
+        &self,
+        asked: &Asked,
+        module: &ModuleName,
+        own: &Own,
+        version: Option<&Version>,
+        found: &Found,
+        may_read: MayRead<'_>,
+    ) -> Result<BTreeMap<Version, Claim>> {
+        // Who may not know of the module does not hear of it from others.
+        if !own.places.iter().any(may_read) {
+            return Ok(BTreeMap::new());
+        }
+        let belief = Belief { routes: &self.routes, trusted: self.search.trusted(), has_own: own.exists };
+        let is_wanted = |claim: &Claim| {
+            let (said, path) = (claim.module.version(), claim.module.base());
+            !own.versions.contains(said)
+                && version.is_none_or(|version| version == said)
+                && asked.host.as_ref().is_none_or(|host| path.first_element() == host.as_str())
+        };
+        let claims = belief.believed(&found.claims, module).into_iter().filter(is_wanted);
+        let true_ones: Vec<Option<Claim>> = stream::iter(claims)
+            .map(|claim| async move { Ok::<_, OperationError>(self.is_true(&claim).await?.then_some(claim)) })
+            .buffered(CONCURRENCY)
+            .try_collect()
+            .await?;
+        let mut settled = embedded::settle(true_ones.into_iter().flatten().collect());
+        settled.retain(|_, claim| {
+            claim.holders.retain(|holder| may_read(&holder.place));
+            !claim.holders.is_empty()
+        });
+        Ok(settled)
+    }
+
+    /// Whether the zip is a module's, and names no other one.
+    async fn is_true(&self, claim: &Claim) -> Result<bool> {
+        let name = format!("{}@{}", claim.module.base(), claim.module.version());
+        for holder in &claim.holders {
+            let facts = match self.zips.of(&holder.place, &claim.archive).await {
+                Ok(facts) => facts,
+                // Nobody has it here, or it is another size than was said: the next one may be right.
+                Err(error) if is_wrong(&error) => {
+                    tracing::warn!("{name} in {} is passed over: {error}", holder.place.name());
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            return Ok(match &*facts {
+                ZipFacts::Good { has_tofu_files, module } => {
+                    let is_named = match module {
+                        NamedModule::None => true,
+                        NamedModule::Unreadable => false,
+                        NamedModule::Path(path) => published::same_module(path, claim.module.base()),
+                    };
+                    if !is_named {
+                        tracing::warn!("{name} in {} is the zip of another module", holder.place.name());
+                    }
+                    *has_tofu_files && is_named
+                }
+                ZipFacts::Refused(finding) => {
+                    tracing::warn!("{name} in {} is passed over: {finding}", holder.place.name());
+                    false
+                }
+            });
+        }
+        Ok(false)
+    }
+
+    /// One version, its zip looked at. The registry is asked for the version's own tag and for no list, so that it is there as soon as
+    /// it was pushed.
+    pub async fn version(
+        &self,
+        asked: &Asked,
+        version: &Version,
+        may_read: MayRead<'_>,
+    ) -> Result<Installable> {
+        let names = match self.names(asked) {
+            // The version is that of the module whose versions are listed, and not of another host's.
+            names if names.len() > 1 => vec![self.versions(asked, may_read).await?.module],
+            names => names,
+        };
+        let Some(module) = names.into_iter().next() else { return Err(self.nothing(asked)) };
+        let installable = match self.own_version(asked, &module, version, may_read).await? {
+            Some(installable) => installable,
+            None => self.embedded_version(asked, &module, version, may_read).await?,
+        };
+        match &*self.zips.of(&installable.place, &installable.archive).await? {
+            ZipFacts::Good { has_tofu_files: true, .. } => Ok(installable),
+            ZipFacts::Good { .. } => Err(OperationError::NotInstallable { module: module.to_string() }),
+            ZipFacts::Refused(finding) => Err(OperationError::refused(finding.clone())),
+        }
+    }
+
+    async fn own_version(
+        &self,
+        asked: &Asked,
+        module: &ModuleName,
+        version: &Version,
+        may_read: MayRead<'_>,
+    ) -> Result<Option<Installable>> {
+        for place in self.routes.places(module)?.into_iter().filter(may_read) {
+            let stored = match stored_version(&place, version).await {
+                // What is embedded is there all the same, unless the last list that is known says that the repository has it.
+                Err(error) if error.is_passing() => {
+                    let published = published::at(module, &place).await?;
+                    if published.listed().any(|listed| listed == version) {
+                        return Err(error);
+                    }
+                    continue;
+                }
+                stored => stored?,
+            };
+            let Some(stored) = stored else { continue };
+            self.take_note(&place, version);
+            let path = match stored.module_file().await? {
+                Some(file) => Some(file.module.base().clone()),
+                None => published::at(module, &place).await?.stored_path().await?,
+            };
+            if self.is_meant(asked, module, &place, path.as_ref()) {
+                return Ok(Some(Installable {
+                    module: module.clone(),
+                    version: version.clone(),
+                    place,
+                    archive: stored.artifact.archive,
+                    is_embedded: false,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A version that came after the last look brings others along, which the client asks for next.
+    fn take_note(&self, place: &Place, version: &Version) {
+        let found = self.search.found();
+        let is_read = |tag: &Tag| found.is_module(place, tag).is_some();
+        if self.search.is_complete() && !tags_of(version).iter().any(is_read) {
+            self.search.changed(place.clone());
+        }
+    }
+
+    async fn embedded_version(
+        &self,
+        asked: &Asked,
+        module: &ModuleName,
+        version: &Version,
+        may_read: MayRead<'_>,
+    ) -> Result<Installable> {
+        let began = Instant::now();
+        let own = self.own(asked, module, may_read).await?;
+        let mut has_looked_further = !self.search.is_complete();
+        if has_looked_further {
+            self.look_further(asked, Some(began)).await?;
+        }
+        loop {
+            let found = self.search.found_now().await?;
+            let mut claims = self.embedded(asked, module, &own, Some(version), &found, may_read).await?;
+            if let Some((version, claim)) = claims.pop_first()
+                && let Some(holder) = claim.holders.into_iter().next()
+            {
+                return Ok(Installable {
+                    module: module.clone(),
+                    version,
+                    place: holder.place,
+                    archive: claim.archive,
+                    is_embedded: true,
+                });
+            }
+            if std::mem::replace(&mut has_looked_further, true) {
+                return Err(OperationError::NoModule {
+                    module: format!("{module}@{version}"),
+                    places: own.places.iter().map(Place::name).collect(),
+                });
+            }
+            self.look_further(asked, Some(began)).await?;
+        }
+    }
+}
+
+/// Whether a failure says that the blob is not what was claimed.
+fn is_wrong(error: &OperationError) -> bool {
+    use crate::registry::RegistryError as E;
+    let OperationError::Registry { source, .. } = error.cause() else { return false };
+    source.is_not_found() || matches!(source, E::SizeMismatch { .. } | E::RangeNotSatisfiable { .. })
+}
+
+/// The tags that a version may have, the one with `v` first.
+fn tags_of(version: &Version) -> Vec<Tag> {
+    let Ok(tag) = artifact::module_tag(version) else { return Vec::new() };
+    let bare = tag.as_str().strip_prefix('v').and_then(|bare| bare.parse().ok());
+    [Some(tag), bare].into_iter().flatten().collect()
+}
+
+/// The version at the tags that it may have; of its bundle where that is all there is.
+async fn stored_version(place: &Place, version: &Version) -> Result<Option<StoredModule>> {
+    let tags = tags_of(version);
+    let bundles: Vec<Tag> = tags.iter().filter_map(|tag| artifact::bundle_tag(tag).ok()).collect();
+    for tag in tags.into_iter().chain(bundles) {
+        match published::load_reference(place, &Reference::Tag(tag)).await {
+            Ok(stored) => return Ok(Some(stored)),
+            Err(OperationError::Registry { source, .. }) if source.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// Leaves out the tags that look like versions and hold something else. What was read is known; of a far registry only so many more
+/// are read for one answer.
+async fn leave_modules(published: &mut Published, found: &Found) -> Result<()> {
+    let place = published.place.clone();
+    published.versions.retain(|tagged| found.is_module(&place, &tagged.tag) != Some(false));
+    let unread: Vec<_> = published
+        .versions
+        .iter()
+        .filter(|tagged| found.is_module(&place, &tagged.tag).is_none())
+        .cloned()
+        .collect();
+    if unread.len() > MAX_UNREAD && !place.target.is_local {
+        return Ok(());
+    }
+    let all = &*published;
+    let others: HashSet<Tag> = stream::iter(unread)
+        .map(|tagged| async move {
+            match all.load(&tagged).await {
+                Ok(_) => Ok(None),
+                Err(OperationError::NotAModule { reference, source }) => {
+                    if !matches!(source, ArtifactError::NotAModule { .. }) {
+                        tracing::warn!("{reference} is not listed: {source}");
+                    }
+                    Ok(Some(tagged.tag))
+                }
+                Err(error) => Err(error),
+            }
+        })
+        .buffered(CONCURRENCY)
+        .try_filter_map(|tag| async move { Ok(tag) })
+        .try_collect()
+        .await?;
+    published.versions.retain(|tagged| !others.contains(&tagged.tag));
+    Ok(())
 }
 
 /// The source of a module's newest version, as its annotation says it, where that is https.
@@ -52,131 +501,8 @@ pub async fn source(published: &Published) -> Option<String> {
         .then(|| url.to_string())
 }
 
-/// One version, its zip looked at.
-pub async fn version(
-    routes: &Routes,
-    module: &ModuleName,
-    host: Option<&Host>,
-    version: &Version,
-) -> Result<StoredModule> {
-    // What else is in the repository does not matter here, so nothing but this version's manifest is read.
-    let published = find(routes, module, host).await?;
-    let Some(tagged) = published.versions.iter().find(|tagged| tagged.version == *version) else {
-        return Err(OperationError::NoModule {
-            module: format!("{module}@{version}"),
-            places: vec![published.place.name()],
-        });
-    };
-    published.load(tagged).await
-}
-
-/// Looks at the directory of a module's zip, by range requests, and refuses what a push would have refused.
-pub async fn checked_listing(stored: &StoredModule) -> Result<Listing> {
-    let mut reader = RangeReader::new(stored.place.clone(), stored.artifact.archive.clone());
-    let (size, name) = (stored.artifact.archive.size, stored.name());
-    // Names are held to OpenTofu's rules: what comes through here is installed by it, whoever wrote the zip.
-    super::blocking(move || {
-        let checked = archive::check_directory(&mut reader, size, Some(ModuleKind::OpenTofu));
-        match (reader.failure.take(), checked) {
-            (Some(error), _) => Err(OperationError::registry(name)(error)),
-            (None, Ok(listing)) => Ok(listing),
-            (None, Err(error)) => Err(OperationError::refused(Finding::of_check(&error, &name))),
-        }
-    })
-    .await
-}
-
 /// The zip itself, or a piece of it, or where it can be had.
 pub async fn archive(place: &Place, content: &Content, request: BlobRequest) -> Result<Blob> {
     let blob = place.registry().blob(&place.repository, &content.digest, request).await;
     blob.map_err(OperationError::registry(place.name()))
-}
-
-/// How much is fetched at a time: the end of a zip and the directory of a usual one fit.
-const WINDOW: u64 = 64 * 1024;
-
-/// A blob as a file that is read from any position. It belongs on a thread that may wait.
-struct RangeReader {
-    place: Place,
-    content: Content,
-    position: u64,
-    window_start: u64,
-    window: Vec<u8>,
-    runtime: Handle,
-    /// What the registry said, since an input error would lose it.
-    failure: Option<RegistryError>,
-}
-
-impl RangeReader {
-    fn new(place: Place, content: Content) -> Self {
-        let runtime = Handle::current();
-        Self { place, content, position: 0, window_start: 0, window: Vec::new(), runtime, failure: None }
-    }
-
-    async fn fetch(&self, start: u64, length: u64) -> Result<Vec<u8>, RegistryError> {
-        let range = ByteRange::FromTo { first: start, last: start + length - 1 };
-        let request = BlobRequest { range: Some(range), location: false };
-        let blob = self.place.registry().blob(&self.place.repository, &self.content.digest, request).await?;
-        let Blob::Stream(stream) = blob else {
-            return Err(RegistryError::Unsupported { operation: "reading blobs elsewhere" });
-        };
-        if stream.size != self.content.size {
-            return Err(RegistryError::SizeMismatch { expected: self.content.size, actual: stream.size });
-        }
-        let mut window = Vec::new();
-        let mut bytes = stream.bytes;
-        while let Some(piece) = bytes.next().await {
-            window.extend_from_slice(&piece?);
-            if window.len() as u64 > length {
-                return Err(RegistryError::TooLarge { limit: length });
-            }
-        }
-        if (window.len() as u64) < length {
-            return Err(RegistryError::SizeMismatch { expected: length, actual: window.len() as u64 });
-        }
-        Ok(window)
-    }
-}
-
-impl Read for RangeReader {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        if buffer.is_empty() || self.position >= self.content.size {
-            return Ok(0);
-        }
-        let inside = self.position.checked_sub(self.window_start).filter(|at| *at < self.window.len() as u64);
-        let at = if let Some(at) = inside {
-            at
-        } else {
-            // Zips are read from the end, so a window before the position serves as well as one behind it.
-            let wanted = WINDOW.max(buffer.len().min(1 << 20) as u64);
-            let end = self.content.size.min(self.position + wanted);
-            let start = if end == self.content.size { end.saturating_sub(wanted) } else { self.position };
-            match self.runtime.block_on(self.fetch(start, end - start)) {
-                Ok(window) => (self.window_start, self.window) = (start, window),
-                Err(error) => {
-                    self.failure = Some(error);
-                    return Err(std::io::Error::other("the registry failed"));
-                }
-            }
-            self.position - self.window_start
-        };
-        // The offset lies within the window, which is in memory.
-        let rest = &self.window[usize::try_from(at).map_err(std::io::Error::other)?..];
-        let count = rest.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&rest[..count]);
-        self.position += count as u64;
-        Ok(count)
-    }
-}
-
-impl Seek for RangeReader {
-    fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
-        let position = match to {
-            SeekFrom::Start(offset) => Some(offset),
-            SeekFrom::End(offset) => self.content.size.checked_add_signed(offset),
-            SeekFrom::Current(offset) => self.position.checked_add_signed(offset),
-        };
-        self.position = position.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::InvalidInput))?;
-        Ok(self.position)
-    }
 }

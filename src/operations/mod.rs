@@ -1,9 +1,11 @@
 //! The verbs: what the commands and the endpoints do. Whoever wants to know how a push works opens [`push`].
 
 pub mod access;
+pub mod catalog;
 pub mod check;
 pub mod connect;
 pub mod download;
+pub mod embedded;
 pub mod error;
 mod finding;
 pub mod git;
@@ -12,6 +14,7 @@ pub mod install;
 mod license;
 pub mod list;
 pub mod pack;
+pub mod pattern;
 pub mod prepare;
 mod progress;
 pub mod published;
@@ -19,7 +22,9 @@ pub mod pull;
 pub mod push;
 pub mod resolve;
 pub mod routes;
+pub mod search;
 pub mod store;
+pub mod zip_facts;
 
 pub use error::OperationError;
 pub use finding::Finding;

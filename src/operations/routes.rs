@@ -298,6 +298,38 @@ impl RepositoryTemplate {
     }
 }
 
+/// What the name of a repository says of the module in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct RepositoryParts<'a> {
+    host: Option<&'a str>,
+    namespace: &'a str,
+}
+
+impl RepositoryTemplate {
+    /// Reads a repository's name by the template, in each of the two forms that it may have.
+    fn read<'a>(&self, name: &'a str) -> Vec<RepositoryParts<'a>> {
+        let by_template = |name: &'a str| {
+            let mut parts = RepositoryParts::default();
+            let (mut patterns, mut values) = (self.0.split('/'), name.split('/'));
+            loop {
+                match (patterns.next(), values.next()) {
+                    (None, None) => return Some(parts),
+                    (Some("{host}"), Some(value)) => parts.host = Some(value),
+                    (Some("{namespace}"), Some(value)) => parts.namespace = value,
+                    (Some("{name}" | "{system}"), Some(_)) => {}
+                    (Some(text), Some(value)) if text == value => {}
+                    _ => return None,
+                }
+            }
+        };
+        let below_host = name
+            .split_once('/')
+            .filter(|(host, _)| host.contains('.'))
+            .and_then(|(host, rest)| Some(RepositoryParts { host: Some(host), ..by_template(rest)? }));
+        by_template(name).into_iter().chain(below_host).collect()
+    }
+}
+
 /// An opened registry with the prefix of its repositories.
 #[derive(Clone)]
 pub struct Target {
@@ -313,7 +345,18 @@ pub struct Target {
     pub is_local: bool,
 }
 
+impl fmt::Debug for Target {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.name)
+    }
+}
+
 impl Target {
+    /// Whether both lead to the same repositories.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.identity == other.identity && self.prefix == other.prefix
+    }
+
     /// A repository of this registry, the prefix in front.
     pub fn place(&self, repository: &Repository) -> Result<Place, RepositoryError> {
         Ok(Place { target: self.clone(), repository: repository.below(&self.prefix)? })
@@ -335,6 +378,15 @@ impl Place {
         &*self.target.registry
     }
 
+    /// The repository's name below the registry's prefix: what rules and patterns are about.
+    pub fn below_prefix(&self) -> &str {
+        let name = self.repository.as_str();
+        match self.target.prefix.as_str() {
+            "" => name,
+            prefix => name.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('/')).unwrap_or(name),
+        }
+    }
+
     /// `registry/repository`.
     pub fn name(&self) -> String {
         format!("{}/{}", self.target.name, self.repository)
@@ -346,6 +398,21 @@ impl Place {
             crate::oci::Reference::Tag(tag) => format!("{}:{tag}", self.name()),
             crate::oci::Reference::Digest(digest) => format!("{}@{digest}", self.name()),
         }
+    }
+}
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Self) -> bool {
+        self.target.identity == other.target.identity && self.repository == other.repository
+    }
+}
+
+impl Eq for Place {}
+
+impl std::hash::Hash for Place {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.target.identity.hash(state);
+        self.repository.hash(state);
     }
 }
 
@@ -469,6 +536,31 @@ impl Routes {
             .iter()
             .filter(|(prefix, _)| prefix.as_deref().is_none_or(fits))
             .max_by_key(|(prefix, _)| prefix.as_ref().map(String::len))
+    }
+
+    /// Whether a repository belongs to the namespace of a module: to the same one on the same host for OpenTofu, to the same host for
+    /// CUE. What the module in the repository calls itself can only speak against it.
+    pub fn shares_namespace(
+        &self,
+        module: &ModuleName,
+        holder: &Place,
+        holder_path: Option<&CuePath>,
+    ) -> bool {
+        let host = module.path().first_element();
+        let fits = |other: &str| host == other || [host, other].contains(&Host::INTERNAL);
+        if !holder_path.is_none_or(|path| fits(path.first_element())) {
+            return false;
+        }
+        match module {
+            ModuleName::Cue(_) => holder.below_prefix().split('/').next() == Some(host),
+            ModuleName::Tofu { path, .. } => {
+                let namespace = path.as_str().split('/').nth(1);
+                self.template
+                    .read(holder.below_prefix())
+                    .iter()
+                    .any(|parts| Some(parts.namespace) == namespace && parts.host.is_none_or(fits))
+            }
+        }
     }
 
     /// Where a module may be, best first; the first one is where it is pushed.

@@ -101,6 +101,12 @@ pub trait Registry: Send + Sync {
         unsupported("reading blobs")
     }
 
+    /// The URL of a blob in the distribution API of the registry itself, without any credential: whoever may read there without
+    /// one can GET it. Nothing is asked about the blob.
+    fn blob_url<'a>(&'a self, _repository: &'a Repository, _digest: &'a Digest) -> Answer<'a, url::Url> {
+        unsupported("naming the URL of a blob")
+    }
+
     /// Stores a blob whose digest is known. The source may be opened more than once.
     fn put_blob<'a>(
         &'a self,
@@ -270,7 +276,8 @@ pub struct BlobRequest {
 pub enum Blob {
     /// Its bytes.
     Stream(BlobStream),
-    /// A URL without authorization where anybody who has it can GET the blob for a while: a secret.
+    /// A URL without authorization, on another origin than the registry's, where anybody who has it can GET the blob for a while: a
+    /// secret. It is https, unless the registry itself is spoken to in plain http.
     Location(url::Url),
 }
 

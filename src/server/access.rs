@@ -23,6 +23,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 
 use super::error::ApiError;
 use super::oci::{API_VERSION, DistributionRequest, api_version};
+use super::reload::Live;
 use super::signature::Keys;
 use super::{App, ServerOptions};
 use crate::operations::access::{AccessFile, Anonymous, Caller, Right, Rules, TokenRule, now};
@@ -51,18 +52,22 @@ pub enum Access {
 }
 
 impl Access {
-    /// The rules of a file, and what those may do who show no token. `keys` are asked for at each use: they may change.
-    pub fn guarded(
-        file: AccessFile,
-        anonymous: Anonymous,
-        keys: impl Fn() -> Arc<Keys> + Send + Sync + 'static,
-    ) -> Self {
-        Self::Guarded(Arc::new(Guard { file: Arc::new(file), anonymous, keys: Box::new(keys) }))
+    /// The rules of a file, and what those may do who show no token. The keys sign what `/v2/token` gives out.
+    pub fn guarded(file: AccessFile, anonymous: Anonymous, keys: Live<Keys>) -> Self {
+        Self::Guarded(Arc::new(Guard { file: Arc::new(file), anonymous, keys }))
     }
 
     /// Whether everybody may do everything.
     pub fn is_open(&self) -> bool {
         matches!(self, Self::Open)
+    }
+
+    /// Whether callers without a token may read everything.
+    pub fn strangers_may_read(&self) -> bool {
+        match self {
+            Self::Open => true,
+            Self::Guarded(guard) => guard.anonymous == Anonymous::Read,
+        }
     }
 
     /// Reads the access file again, where there is one. Blocks.
@@ -77,7 +82,7 @@ impl Access {
 pub struct Guard {
     file: Arc<AccessFile>,
     anonymous: Anonymous,
-    keys: Box<dyn Fn() -> Arc<Keys> + Send + Sync>,
+    keys: Live<Keys>,
 }
 
 impl fmt::Debug for Guard {
@@ -213,7 +218,7 @@ impl Guard {
         }
         let name = rule.map_or("", |rule| rule.name());
         let expires = now.saturating_add(SESSION_LIFETIME).to_string();
-        let signature = (self.keys)().sign(SESSION, &[&expires, name, &hash(rule)]);
+        let signature = self.keys.get().sign(SESSION, &[&expires, name, &hash(rule)]);
         Some(format!("{SESSION_PREFIX}.{expires}.{}.{signature}", URL_SAFE_NO_PAD.encode(name)))
     }
 
@@ -227,7 +232,7 @@ impl Guard {
         }
         let name = String::from_utf8(URL_SAFE_NO_PAD.decode(name).ok()?).ok()?;
         let rule = if name.is_empty() { None } else { Some(self.rules().await.named(&name, now)?) };
-        if !(self.keys)().verify(SESSION, &[expires, &name, &hash(rule.as_ref())], signature) {
+        if !self.keys.get().verify(SESSION, &[expires, &name, &hash(rule.as_ref())], signature) {
             return None;
         }
         match rule {
@@ -313,8 +318,8 @@ impl Target<'_> {
 }
 
 /// Whether this server speaks https itself; behind a proxy that does, the proxy says so.
-fn is_secure(_options: &ServerOptions, uri: &Uri) -> bool {
-    uri.scheme_str() == Some("https")
+fn is_secure(options: &ServerOptions) -> bool {
+    options.certificate.is_some()
 }
 
 /// Leaves the caller with the request, or asks for a token.
@@ -340,7 +345,7 @@ pub(super) async fn identify(State(app): State<Arc<App>>, mut request: Request, 
         method: request.method(),
         uri: request.uri(),
         headers: request.headers(),
-        is_secure: is_secure(&app.options, request.uri()),
+        is_secure: is_secure(&app.options),
     };
     let challenge = guard.challenge(place, &target);
     let mut response = match refusal {
@@ -361,7 +366,7 @@ pub(super) fn token_needed(app: &App, parts: &Parts) -> ApiError {
         method: &parts.method,
         uri: &parts.uri,
         headers: &parts.headers,
-        is_secure: is_secure(&app.options, &parts.uri),
+        is_secure: is_secure(&app.options),
     };
     let challenge = guard.challenge(Place::of(&parts.method, parts.uri.path()), &target);
     ApiError::NoToken { challenge }
@@ -405,8 +410,7 @@ mod tests {
             expires: None,
         };
         add_token(&path, &entry).unwrap();
-        let keys = Arc::new(keys.clone());
-        let access = Access::guarded(AccessFile::open(&path).unwrap(), anonymous, move || Arc::clone(&keys));
+        let access = Access::guarded(AccessFile::open(&path).unwrap(), anonymous, Live::fixed(keys.clone()));
         let Access::Guarded(guard) = access else { unreachable!() };
         (folder, guard, token)
     }

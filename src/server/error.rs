@@ -16,6 +16,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use super::archive_link::LinkError;
 use super::oci::RequestError;
 use crate::artifact::ArtifactError;
 use crate::oci::ErrorCode;
@@ -63,6 +64,9 @@ pub enum ApiError {
     /// The caller's body ended before its time, or came too slowly.
     #[error("the request's body broke off")]
     BrokenBody,
+    /// A link to a zip opens nothing.
+    #[error(transparent)]
+    Link(#[from] LinkError),
     /// There is nothing at this path.
     #[error("there is nothing here")]
     NoEndpoint,
@@ -122,7 +126,7 @@ impl ApiError {
             Self::NoMediaType | Self::BrokenBody | Self::Grant => 400,
             Self::NotFound(_) | Self::NoEndpoint => 404,
             Self::ReadOnly => 405,
-            Self::ForeignHost | Self::Proxied | Self::ForeignOrigin | Self::Denied => 403,
+            Self::ForeignHost | Self::Proxied | Self::ForeignOrigin | Self::Link(_) | Self::Denied => 403,
             Self::NoToken { .. } | Self::WrongToken { .. } => 401,
             Self::Stopping | Self::NotReady => 503,
             Self::Unbuildable(_) | Self::Panicked(_) => 500,
@@ -139,7 +143,9 @@ impl ApiError {
             Self::OutOfOrder { .. } | Self::BrokenBody => Some(ErrorCode::BlobUploadInvalid),
             Self::NoMediaType => Some(ErrorCode::ManifestInvalid),
             Self::NoEndpoint | Self::ReadOnly | Self::Grant => Some(ErrorCode::Unsupported),
-            Self::ForeignHost | Self::Proxied | Self::ForeignOrigin | Self::Denied => Some(ErrorCode::Denied),
+            Self::ForeignHost | Self::Proxied | Self::ForeignOrigin | Self::Link(_) | Self::Denied => {
+                Some(ErrorCode::Denied)
+            }
             Self::NoToken { .. } | Self::WrongToken { .. } => Some(ErrorCode::Unauthorized),
             // None of these is an answer of the distribution API.
             Self::Operation(_) | Self::NotFound(_) => Some(ErrorCode::NameUnknown),
@@ -151,9 +157,11 @@ impl ApiError {
     /// The failure of a registry, where it is one.
     fn registry_error(&self) -> Option<&RegistryError> {
         match self {
-            Self::Registry(error)
-            | Self::Push(error)
-            | Self::Operation(OperationError::Registry { source: error, .. }) => Some(error),
+            Self::Registry(error) | Self::Push(error) => Some(error),
+            Self::Operation(error) => match error.cause() {
+                OperationError::Registry { source, .. } => Some(source),
+                _ => None,
+            },
             _ => None,
         }
     }
@@ -162,6 +170,9 @@ impl ApiError {
     fn public_message(&self) -> Cow<'static, str> {
         match self.status() {
             _ if matches!(self, Self::Stopping | Self::NotReady) => self.to_string().into(),
+            _ if matches!(self, Self::Operation(OperationError::NotSearchedYet { .. })) => {
+                "the server has just started and looks through its registry; try again".into()
+            }
             StatusCode::TOO_MANY_REQUESTS => "there are too many requests at the moment".into(),
             StatusCode::BAD_GATEWAY => "the registry behind this server gave no usable answer".into(),
             StatusCode::SERVICE_UNAVAILABLE => {
@@ -173,14 +184,19 @@ impl ApiError {
                 // It names the registry behind the server.
                 (_, Some(RegistryError::Denied { .. })) => "this is not allowed".into(),
                 // Where a module was looked for is for the operator.
-                (Self::Operation(error), _) if status == StatusCode::NOT_FOUND => match error {
+                (Self::Operation(error), _) if status == StatusCode::NOT_FOUND => match error.cause() {
                     OperationError::NoModule { module, .. } => {
                         format!("there is no module `{module}`").into()
                     }
+                    OperationError::NotInstallable { .. } => error.to_string().into(),
                     _ => "there is no such module".into(),
                 },
-                (Self::Operation(OperationError::Refused(findings)), _) => {
-                    let rule = findings.first().map_or("unknown", |finding| finding.rule);
+                (Self::Operation(error), _) if status == StatusCode::UNPROCESSABLE_ENTITY => {
+                    let rule = match error.cause() {
+                        OperationError::Refused(findings) => findings.first().map(|finding| finding.rule),
+                        _ => None,
+                    };
+                    let rule = rule.unwrap_or("unknown");
                     format!("the module's zip breaks the rule `{rule}`, so it is not served").into()
                 }
                 (_, Some(error)) => error.to_string().into(),
@@ -286,10 +302,13 @@ fn operation_status(error: &OperationError) -> u16 {
         OperationError::Route(_)
         | OperationError::NoModule { .. }
         | OperationError::NoVersion { .. }
+        | OperationError::NotInstallable { .. }
         | OperationError::NotAModule { source: ArtifactError::NotAModule { .. }, .. }
         | OperationError::Tag(_)
         | OperationError::Usage { .. } => 404,
         OperationError::Refused(_) => 422,
+        OperationError::NotSearchedYet { .. } => 503,
+        OperationError::Shared(error) => operation_status(error),
         // A module's manifest that contradicts itself.
         OperationError::NotAModule { .. } => 502,
         // None of these comes of reading.

@@ -4,6 +4,9 @@
 //! signal to stop, so tests do too.
 
 mod access;
+mod archive;
+mod archive_link;
+mod base_path;
 mod connection;
 mod discovery;
 mod error;
@@ -11,13 +14,16 @@ mod health;
 mod host_check;
 mod modules;
 mod oci;
+mod reload;
 mod request_log;
+pub mod self_signed;
 mod signature;
+mod tls;
 mod token;
 
 use std::any::Any;
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -28,18 +34,28 @@ use axum::http::{HeaderValue, header};
 use axum::middleware::{from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
-use axum_server::Handle;
+use axum_server::accept::Accept;
+use axum_server::{Handle, Server};
 use hyper_util::rt::TokioTimer;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::set_header::SetResponseHeaderLayer;
 use tower_http::timeout::{RequestBodyTimeoutLayer, TimeoutBody};
 
+use crate::oci::Repository;
+use crate::operations::install::Installer;
+use crate::operations::routes::Place;
 use crate::registry::SharedRegistry;
 pub use access::{Access, Guard};
+pub use archive::{ArchiveMode, Archives, DEFAULT_LINK_LIFETIME};
+pub use archive_link::LinkError;
+pub use base_path::{BasePath, BasePathError};
 pub use error::ApiError;
-pub use modules::Modules;
 pub use oci::{DistributionRequest, RequestError};
+pub use reload::{Hangups, Live, ReloadError, Reloads};
 pub use signature::{Keys, KeysError};
+pub use tls::{ServerCertificate, TlsError};
 
 /// A request's line and headers are read into memory. The largest that there is reason for is a bearer token of some 16 KiB.
 const MAX_HEADER_SIZE: usize = 64 * 1024;
@@ -68,6 +84,12 @@ pub struct ServerOptions {
     pub allow_anonymous: bool,
     /// Who may do what.
     pub access: Access,
+    /// How zips reach the client.
+    pub archives: Archives,
+    /// What to speak https with; plain http without it.
+    pub certificate: Option<Live<ServerCertificate>>,
+    /// The path in front of every route.
+    pub base_path: Option<BasePath>,
 }
 
 /// What the handlers share.
@@ -75,7 +97,7 @@ pub struct App {
     /// Where everything is kept: what is served under `/v2/`, and what readiness asks.
     pub registry: SharedRegistry,
     /// What the module registry protocol answers from.
-    pub modules: Modules,
+    pub installer: Installer,
     /// How the server is run.
     pub options: ServerOptions,
     readiness: health::Readiness,
@@ -84,13 +106,24 @@ pub struct App {
 
 impl App {
     /// A server over a registry, and over the modules in it.
-    pub fn new(registry: SharedRegistry, modules: Modules, options: ServerOptions) -> Self {
+    pub fn new(registry: SharedRegistry, installer: Installer, options: ServerOptions) -> Self {
         Self {
             registry,
-            modules,
+            installer,
             options,
             readiness: health::Readiness::default(),
             stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes note that a repository was written to.
+    fn changed(&self, repository: &Repository) {
+        for target in self.installer.routes().targets() {
+            if Arc::ptr_eq(&target.registry, &self.registry) {
+                self.installer
+                    .search()
+                    .changed(Place { target: target.clone(), repository: repository.clone() });
+            }
         }
     }
 
@@ -101,22 +134,47 @@ impl App {
 
 /// Every route.
 pub fn router(app: Arc<App>) -> Router {
-    let mut routes = Router::new() //
+    let routes = reachable_everywhere()
+        .nest("/v1/modules/{namespace}/{name}/{system}", module())
+        .nest("/v1/hosts/{hostname}/modules/{namespace}/{name}/{system}", module());
+    let Some(base) = app.options.base_path.clone() else {
+        return finished(routes.merge(distribution(&app)), app);
+    };
+    let at_root = finished(reachable_everywhere().merge(distribution(&app)), Arc::clone(&app));
+    Router::new().nest(base.as_str(), finished(routes, app)).fallback_service(at_root)
+}
+
+/// The module registry protocol, below a module's address.
+fn module() -> Router<Arc<App>> {
+    Router::new()
+        .route("/versions", get(modules::versions))
+        .route("/{version}/download", get(modules::download))
+        .route("/{version}/archive.zip", get(archive::archive))
+}
+
+/// What is at the root, and below the base path too.
+fn reachable_everywhere() -> Router<Arc<App>> {
+    Router::new()
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/.well-known/terraform.json", get(discovery::services))
-        .route("/v1/modules/{namespace}/{name}/{system}/versions", get(modules::versions))
-        .route("/v1/modules/{namespace}/{name}/{system}/{version}/download", get(modules::download))
-        .route("/v1/modules/{namespace}/{name}/{system}/{version}/archive.zip", get(modules::archive));
-    if app.options.distribution {
-        if !app.options.access.is_open() {
-            routes = routes.route("/v2/token", get(token::get).post(token::post));
-        }
-        routes = routes
-            .route("/v2", any(oci::serve))
-            .route("/v2/", any(oci::serve))
-            .route("/v2/{*rest}", any(oci::serve));
+}
+
+/// The distribution API: its clients look for it at the root of a host and nowhere else.
+fn distribution(app: &App) -> Router<Arc<App>> {
+    if !app.options.distribution {
+        return Router::new();
     }
+    let tokens = if app.options.access.is_open() {
+        Router::new()
+    } else {
+        Router::new().route("/v2/token", get(token::get).post(token::post))
+    };
+    tokens.route("/v2", any(oci::serve)).route("/v2/", any(oci::serve)).route("/v2/{*rest}", any(oci::serve))
+}
+
+/// Routes with an answer for what is none of them.
+fn finished(routes: Router<Arc<App>>, app: Arc<App>) -> Router {
     let routes = routes
         .fallback(|| async { ApiError::NoEndpoint })
         .method_not_allowed_fallback(|| async { ApiError::ReadOnly })
@@ -167,8 +225,28 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
+    let server = axum_server::from_tcp(listener)?;
+    match app.options.certificate.clone() {
+        None => run(server.acceptor(connection::Acceptor), app, shutdown).await,
+        Some(certificate) => {
+            let acceptor = tls::acceptor(certificate).map_err(io::Error::other)?;
+            run(server.acceptor(acceptor), app, shutdown).await
+        }
+    }
+}
+
+async fn run<A>(
+    server: Server<SocketAddr, A>,
+    app: Arc<App>,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()>
+where
+    A: Accept<TcpStream, Router, Service = Router> + Clone + Send + Sync + 'static,
+    A::Stream: AsyncRead + AsyncWrite + Unpin + Send,
+    A::Future: Send,
+{
     let handle = Handle::new();
-    let mut server = axum_server::from_tcp(listener)?.acceptor(connection::Acceptor).handle(handle.clone());
+    let mut server = server.handle(handle.clone());
     let builder = server.http_builder();
     builder
         .http1()

@@ -61,9 +61,13 @@ pub(super) async fn serve(State(app): State<Arc<App>>, caller: Caller, request: 
     let mut response = match DistributionRequest::parse(&parts.method, parts.uri.path(), parts.uri.query()) {
         Ok(request) => {
             let route = Route(request.route());
+            let changed = request.changed_repository().cloned();
             let answer = permitted(&app, &caller, request, &parts, body).await;
             let mut response = answer.into_response();
             response.extensions_mut().insert(route);
+            if let Some(repository) = changed.filter(|_| response.status().is_success()) {
+                app.changed(&repository);
+            }
             response
         }
         Err(error) => ApiError::from(error).into_response(),
@@ -393,19 +397,19 @@ fn blob_headers(digest: &Digest, length: u64) -> [(HeaderName, String); 6] {
 }
 
 /// The range that is asked for; none where it holds for another content (`If-Range`).
-fn range(headers: &HeaderMap, digest: &Digest) -> Option<ByteRange> {
+pub(super) fn range(headers: &HeaderMap, digest: &Digest) -> Option<ByteRange> {
     if headers.get(header::IF_RANGE).is_some_and(|condition| *condition != etag(digest)) {
         return None;
     }
     headers.get(header::RANGE)?.to_str().ok().and_then(ByteRange::parse)
 }
 
-fn etag(digest: &Digest) -> String {
+pub(super) fn etag(digest: &Digest) -> String {
     format!("\"{digest}\"")
 }
 
 /// Whether the caller has this content already (`If-None-Match`).
-fn is_known(headers: &HeaderMap, digest: &Digest) -> bool {
+pub(super) fn is_known(headers: &HeaderMap, digest: &Digest) -> bool {
     let etag = etag(digest);
     let values = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|known| {

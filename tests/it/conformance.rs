@@ -19,6 +19,7 @@ use ocimod::oci::{
     Algorithm, ByteRange, Descriptor, Digest, ErrorCode, Hasher, IMAGE_INDEX, IMAGE_MANIFEST,
     MAX_MANIFEST_SIZE, Reference, Repository, Span, Tag,
 };
+use ocimod::operations::install::Installer;
 use ocimod::operations::routes::{RepositoryTemplate, Routes};
 use ocimod::registry::credentials::CredentialSource;
 use ocimod::registry::remote::{RemoteOptions, RemoteRegistry};
@@ -26,7 +27,7 @@ use ocimod::registry::{
     Blob, BlobRequest, ByteStream, BytesSource, Condition, DirectoryOptions, DirectoryRegistry, NewManifest,
     PageRequest, RegistryError, Result, SharedRegistry, UploadId, read_bounded,
 };
-use ocimod::server::{self, App, Modules, ServerOptions};
+use ocimod::server::{self, App, ServerOptions};
 use serde_json::{Value, json};
 
 use crate::failing_registry::FailingRegistry;
@@ -933,13 +934,13 @@ async fn a_registry_that_fails_on_demand_when_nothing_is_demanded() {
 
 /// Our own `/v2/` over a registry, on a port of its own until the test ends.
 fn served(registry: SharedRegistry) -> String {
-    let modules = Modules::new(Routes::new(Vec::new(), RepositoryTemplate::default()), None);
+    let installer = Installer::without_search(Routes::new(Vec::new(), RepositoryTemplate::default()), None);
     let options = ServerOptions { distribution: true, ..ServerOptions::default() };
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     tokio::spawn(server::serve(
         listener,
-        Arc::new(App::new(registry, modules, options)),
+        Arc::new(App::new(registry, installer, options)),
         std::future::pending::<()>(),
     ));
     address

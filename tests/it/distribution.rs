@@ -10,12 +10,13 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
 use futures_util::{StreamExt, stream};
 use ocimod::oci::{Algorithm, Digest, Hasher, IMAGE_INDEX, IMAGE_MANIFEST, MAX_MANIFEST_SIZE, Repository};
+use ocimod::operations::install::Installer;
 use ocimod::operations::routes::{RepositoryTemplate, Routes};
 use ocimod::registry::{
     Answer as RegistryAnswer, Blob, BlobRequest, BlobStream, DirectoryOptions, DirectoryRegistry, Page,
     PageRequest, Registry, RegistryError, SharedRegistry,
 };
-use ocimod::server::{App, Modules, ServerOptions, router, serve};
+use ocimod::server::{App, ServerOptions, router, serve};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tower::ServiceExt;
@@ -110,8 +111,8 @@ fn over(registry: SharedRegistry) -> Router {
 }
 
 fn app(registry: SharedRegistry, options: ServerOptions) -> Arc<App> {
-    let modules = Modules::new(Routes::new(Vec::new(), RepositoryTemplate::default()), None);
-    Arc::new(App::new(registry, modules, options))
+    let installer = Installer::without_search(Routes::new(Vec::new(), RepositoryTemplate::default()), None);
+    Arc::new(App::new(registry, installer, options))
 }
 
 async fn send(

@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used)] // in a test a panic is the message
 
 mod access;
+mod archive_links;
 mod clients;
 mod conformance;
 mod distribution;
+mod embedded;
 mod failing_registry;
 mod interrupted_push;
 mod published_versions;
@@ -14,3 +16,4 @@ mod regression;
 mod serve;
 mod store;
 mod support;
+mod tls;

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use ocimod::oci::{Digest, Reference, Repository, Tag};
 use ocimod::operations::connect;
+use ocimod::operations::install::Installer;
 use ocimod::operations::routes::{RepositoryTemplate, Routes};
 use ocimod::registry::{
     Answer, Blob, BlobRequest, ManifestHead, Page, PageRequest, Registry, SharedRegistry, StoredManifest,
 };
-use ocimod::server::{self, App, Modules, ServerOptions};
+use ocimod::server::{self, App, ServerOptions};
 
 use crate::support::modules::example;
 use crate::support::ocimod::Ocimod;
@@ -69,9 +70,9 @@ async fn a_redirecting_registry_is_pointed_at_and_its_signature_stays_out_of_the
     run(&mut push).success();
 
     let registry = connect::directory(store).await.expect("the store opens");
-    let modules = Modules::new(Routes::new(Vec::new(), RepositoryTemplate::default()), None);
+    let installer = Installer::without_search(Routes::new(Vec::new(), RepositoryTemplate::default()), None);
     let options = ServerOptions { distribution: true, ..ServerOptions::default() };
-    let app = Arc::new(App::new(Arc::new(Redirecting(registry)), modules, options));
+    let app = Arc::new(App::new(Arc::new(Redirecting(registry)), installer, options));
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let upstream = tokio::spawn(server::serve(listener, app, std::future::pending::<()>()));

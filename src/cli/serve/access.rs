@@ -2,14 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::{Args, ValueEnum, ValueHint};
 
 use super::super::Context;
-use super::super::failure::Failure;
+use super::super::failure::{ErrorKind, Failure};
 use crate::operations::access::{AccessFile, AccessFileError, Anonymous};
-use crate::server::{Access, Keys};
+use crate::server::{Access, Archives, KeysError};
 
 /// Options for who may do what
 #[derive(Args, Clone, Debug, Default)]
@@ -54,12 +53,8 @@ impl AccessOptions {
         Ok(())
     }
 
-    /// Reads the access file. `keys` sign what the token endpoint gives out.
-    pub(super) fn open(
-        &self,
-        context: &Context,
-        keys: impl Fn() -> Arc<Keys> + Send + Sync + 'static,
-    ) -> Result<Access, Failure> {
+    /// Reads the access file. What the token endpoint gives out is signed with the keys of links, which replicas share.
+    pub(super) fn open(&self, context: &Context, archives: &Archives) -> Result<Access, Failure> {
         let Some(file) = &self.access else { return Ok(Access::Open) };
         let anonymous = match self.anonymous {
             None | Some(AnonymousChoice::None) => Anonymous::Nothing,
@@ -74,7 +69,8 @@ impl AccessOptions {
                 failure
             }
         })?;
-        Ok(Access::guarded(file, anonymous, keys))
+        let no_random = || Failure::new(ErrorKind::Failed, KeysError::NoRandom.to_string());
+        Ok(Access::guarded(file, anonymous, archives.keys.clone().ok_or_else(no_random)?))
     }
 }
 

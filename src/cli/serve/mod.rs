@@ -8,7 +8,7 @@ mod search;
 mod tls;
 
 use std::fmt::Write as _;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -26,10 +26,12 @@ use super::module_options::{parse_address, parse_host, parse_version};
 use super::registry_options::RegistryChoice;
 use super::settings::Origin;
 use crate::module::Host;
+use crate::operations::install::Installer;
 use crate::operations::prepare::Naming;
 use crate::operations::push::{self, PushRequest};
 use crate::operations::routes::Routes;
-use crate::server::{self, App, Keys, Modules, ServerOptions};
+use crate::operations::search::Search;
+use crate::server::{self, App, BasePath, Hangups, Reloads, ServerOptions};
 
 /// Serve modules to OpenTofu and Terraform, and the embedded registry to every OCI client
 #[derive(Args, Clone, Debug)]
@@ -111,10 +113,10 @@ impl Serve {
     pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
         let host = self.host.as_deref().map(parse_host).transpose()?;
         self.access.check(self.listen, self.allow_anonymous)?;
-        // A key of this process's own: what it signs is good for nothing at another one.
-        let keys =
-            Arc::new(Keys::generate().map_err(|error| Failure::new(ErrorKind::Failed, error.to_string()))?);
-        let access = self.access.open(context, move || Arc::clone(&keys))?;
+        // From here on the signal to read files again does not end the process.
+        let (hangups, mut reloads) = (Hangups::listen(), Reloads::default());
+        let archives = self.archives.open(context, &mut reloads)?;
+        let access = self.access.open(context, &archives)?;
         // A store of its own goes with the process, so it is held until the end.
         let temporary = self.temporary.then(tempfile::tempdir).transpose();
         let temporary = temporary.map_err(|error| {
@@ -131,17 +133,22 @@ impl Serve {
         for first in &self.push {
             self.push_first(context, &routes, first, host.as_ref()).await?;
         }
+        let certificate = self.tls.open(context, self.listen.ip(), host.as_ref(), &mut reloads)?;
         let listener = self.bind()?;
         let address = listener.local_addr().map_err(|error| {
             Failure::new(ErrorKind::Failed, format!("the address cannot be read: {error}"))
         })?;
         let embedded = choice.setting()?.single_directory().is_some();
-        context.printer.note(&lines_to_paste(address, host.as_ref(), &routes, embedded));
+        let way = Way { address, is_https: certificate.is_some(), base_path: self.tls.base_path.as_ref() };
+        context.printer.note(&lines_to_paste(way, host.as_ref(), &routes, embedded));
         let options = ServerOptions {
             distribution: embedded,
             host: host.as_ref().map(ToString::to_string),
             allow_anonymous: self.allow_anonymous,
             access,
+            archives,
+            certificate,
+            base_path: self.tls.base_path.clone(),
         };
         let registry =
             routes.targets().next().map(|target| Arc::clone(&target.registry)).ok_or_else(|| {
@@ -155,10 +162,17 @@ impl Serve {
             })?;
         }
         access::reload_at_hangup(options.access.clone());
-        let app = Arc::new(App::new(registry, Modules::new(routes, host), options));
+        let search = Arc::new(Search::new(routes.clone(), self.search.options(context)));
+        let looking = tokio::spawn({
+            let search = Arc::clone(&search);
+            async move { search.run().await }
+        });
+        let app = Arc::new(App::new(registry, Installer::new(routes, host, search), options));
+        tokio::spawn(reloads.run(hangups));
         server::serve(listener, app, stop_signal())
             .await
             .map_err(|error| Failure::new(ErrorKind::Failed, format!("the server stopped: {error}")))?;
+        looking.abort();
         Ok(ExitStatus::Done)
     }
 
@@ -220,21 +234,63 @@ impl Serve {
     }
 }
 
+/// How clients reach this server.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    address: SocketAddr,
+    is_https: bool,
+    base_path: Option<&'a BasePath>,
+}
+
+impl Way<'_> {
+    /// What every route begins with.
+    fn url(self) -> String {
+        let scheme = if self.is_https { "https" } else { "http" };
+        format!("{scheme}://{}{}", self.address, self.base_path.map_or("", BasePath::as_str))
+    }
+
+    /// The host in `source`, where clients find everything by discovery. They take no name without a dot, so not `localhost`, and no
+    /// address of IPv6.
+    fn authority(self, host: Option<&Host>) -> String {
+        let name = match (host, self.address.ip()) {
+            (Some(host), _) if host.as_str().contains(':') => return host.to_string(),
+            (Some(host), _) => host.to_string(),
+            (None, IpAddr::V4(ip)) if !ip.is_unspecified() => ip.to_string(),
+            (None, ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.to_string(),
+            (None, _) => "HOST".to_owned(),
+        };
+        if self.address.port() == HTTPS_PORT { name } else { format!("{name}:{}", self.address.port()) }
+    }
+}
+
+/// Where clients look for https unless an address says otherwise.
+const HTTPS_PORT: u16 = 443;
+
 /// What a user of this server pastes into the client's configuration.
-fn lines_to_paste(address: SocketAddr, host: Option<&Host>, routes: &Routes, embedded: bool) -> String {
-    let host = host.map_or(Host::INTERNAL, Host::as_str);
+fn lines_to_paste(way: Way<'_>, host: Option<&Host>, routes: &Routes, embedded: bool) -> String {
+    let (url, address) = (way.url(), way.address);
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "serving modules on http://{address} from {}", routes.describe());
-    let _ = writeln!(text, "\nin ~/.tofurc or ~/.terraformrc:\n");
-    let _ = writeln!(text, "  host \"{host}\" {{");
-    let _ = writeln!(text, "    services = {{ \"modules.v1\" = \"http://{address}/v1/modules/\" }}");
-    let _ = writeln!(text, "  }}\n\nin a configuration:\n");
+    let _ = writeln!(text, "serving modules on {url} from {}", routes.describe());
+    let name = if way.is_https {
+        // Clients find out the rest by themselves.
+        way.authority(host)
+    } else {
+        let host = host.map_or(Host::INTERNAL, Host::as_str);
+        let _ = writeln!(text, "\nin ~/.tofurc or ~/.terraformrc:\n");
+        let _ = writeln!(text, "  host \"{host}\" {{");
+        let _ = writeln!(text, "    services = {{ \"modules.v1\" = \"{url}/v1/modules/\" }}");
+        let _ = writeln!(text, "  }}");
+        host.to_owned()
+    };
+    let _ = writeln!(text, "\nin a configuration:\n");
     let _ = writeln!(text, "  module \"vpc\" {{");
-    let _ = writeln!(text, "    source  = \"{host}/NAMESPACE/NAME/SYSTEM\"");
+    let _ = writeln!(text, "    source  = \"{name}/NAMESPACE/NAME/SYSTEM\"");
     let _ = write!(text, "    version = \"~> 1.0\"\n  }}");
     if embedded {
-        let _ = write!(text, "\n\nfor OCI clients:\n\n  crane catalog --insecure {address}");
+        // The distribution API is at the root, whatever the base path is.
+        let plain = if way.is_https { "" } else { "--insecure " };
+        let _ = write!(text, "\n\nfor OCI clients:\n\n  crane catalog {plain}{address}");
     }
     text
 }

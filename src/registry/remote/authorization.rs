@@ -16,7 +16,7 @@ use reqwest::StatusCode;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use serde::Deserialize;
 use tokio::time::Instant;
-use url::Url;
+use url::{Url, form_urlencoded};
 
 use super::redirect::{self, RedirectError};
 use super::retry;
@@ -142,6 +142,20 @@ impl Ticket {
     /// The header.
     pub(super) fn header(&self) -> (reqwest::header::HeaderName, HeaderValue) {
         (AUTHORIZATION, self.value.clone())
+    }
+
+    /// Whether the token or password stands in a URL, escaped or not.
+    pub(super) fn is_in(&self, url: &Url) -> bool {
+        let value = self.value.to_str().unwrap_or_default();
+        let secret = value.split_once(' ').map_or(value, |(_, secret)| secret);
+        let basic = STANDARD.decode(secret).ok().and_then(|pair| String::from_utf8(pair).ok());
+        let password = basic.as_ref().and_then(|pair| Some(pair.split_once(':')?.1));
+        let unescaped = |text: &str| form_urlencoded::parse(text.as_bytes()).into_owned().collect::<Vec<_>>();
+        let parts = [unescaped(url.path()), unescaped(url.query().unwrap_or_default())].concat();
+        [Some(secret), password].into_iter().flatten().any(|secret| {
+            url.as_str().contains(secret)
+                || parts.iter().any(|(name, value)| name.contains(secret) || value.contains(secret))
+        })
     }
 
     /// Whether the registry would see the same.

@@ -34,8 +34,8 @@ impl RemoteRegistry {
         let response = self.client.send(&call).await?;
         if request.location
             && let Some(target) = self.client.target(&response)?
-            && target.scheme() == "https"
             && !redirect::same_origin(response.url(), &target)
+            && !self.client.is_ours(&target, &Scopes::pull(repository)).await?
         {
             self.client.transport.elsewhere(response.url(), &target).await?;
             return Ok(Blob::Location(target));
@@ -58,6 +58,10 @@ impl RemoteRegistry {
         let plain = ByteRange::FromTo { first: span.start, last: span.start + (span.length - 1) };
         let response = self.client.get(with_range(blob_call(Method::GET, repository, digest), plain)).await?;
         self.read_piece(response, repository, digest, plain).await
+    }
+
+    pub(super) async fn bare_url(&self, repository: &Repository, digest: &Digest) -> Result<Url> {
+        self.client.url(&blob_path(repository, digest)).await
     }
 
     /// The answer to a request for a piece.

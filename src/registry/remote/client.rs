@@ -157,6 +157,17 @@ impl Client {
         }
     }
 
+    /// The URL of a path, with query, below the registry's base.
+    pub(super) async fn url(&self, path: &str) -> Result<Url> {
+        Ok(resolve(self.base().await?, path))
+    }
+
+    /// Whether a place that the registry sends us to has a credential of ours in it: a gateway may have written it there, and
+    /// nobody else must come to see it.
+    pub(super) async fn is_ours(&self, target: &Url, scopes: &Scopes) -> Result<bool> {
+        Ok(self.ticket(scopes).await?.is_some_and(|ticket| ticket.is_in(target)))
+    }
+
     /// What a request with these scopes is sent with.
     pub(super) async fn ticket(&self, scopes: &Scopes) -> Result<Option<Ticket>> {
         let base = self.base().await?;

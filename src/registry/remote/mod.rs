@@ -38,6 +38,8 @@ mod tls;
 mod transport;
 mod uploads;
 
+use url::Url;
+
 use self::authorization::{Authorization, Scopes};
 use self::client::{Client, Purpose, Subject};
 use self::existence::Existence;
@@ -194,6 +196,10 @@ impl Registry for RemoteRegistry {
 
     fn blob_size<'a>(&'a self, repository: &'a Repository, digest: &'a Digest) -> Answer<'a, u64> {
         Box::pin(self.read_blob_size(repository, digest))
+    }
+
+    fn blob_url<'a>(&'a self, repository: &'a Repository, digest: &'a Digest) -> Answer<'a, Url> {
+        Box::pin(self.bare_url(repository, digest))
     }
 
     fn put_blob<'a>(

@@ -335,20 +335,61 @@ async fn redirects_end_and_lead_to_no_inner_address() {
     }
 }
 
-#[tokio::test]
-async fn a_location_is_handed_out_where_it_is_https_elsewhere() {
-    let digest = Digest::of(b"content");
+async fn location(registry: &RemoteRegistry) -> Option<String> {
     let wanted = BlobRequest { range: None, location: true };
-    let server = Scripted::start(|_, _| reply(307, &[("location", "https://cdn.example/b?sig=1")], "")).await;
-    match remote(&server).blob(&repository(), &digest, wanted).await.unwrap() {
-        Blob::Location(url) => assert_eq!(url.as_str(), "https://cdn.example/b?sig=1"),
-        Blob::Stream(_) => panic!("a location was to be had"),
+    match registry.blob(&repository(), &Digest::of(b"content"), wanted).await.unwrap() {
+        Blob::Location(url) => Some(url.into()),
+        Blob::Stream(_) => None,
     }
+}
+
+#[tokio::test]
+async fn a_location_is_handed_out_where_it_is_elsewhere() {
+    let server = Scripted::start(|_, _| reply(307, &[("location", "https://cdn.example/b?sig=1")], "")).await;
+    assert_eq!(location(&remote(&server)).await.as_deref(), Some("https://cdn.example/b?sig=1"));
+
     let storage = Scripted::start(|_, _| reply(200, &[], "content")).await;
     let url = storage.url("/b");
+    let expected = url.clone();
     let server = Scripted::start(move |_, _| reply(307, &[("location", &url)], "")).await;
-    let blob = remote(&server).blob(&repository(), &digest, wanted).await.unwrap();
-    assert!(matches!(blob, Blob::Stream(_)), "plain http is streamed");
+    assert_eq!(location(&remote(&server)).await, Some(expected), "the registry itself is plain http");
+
+    let server = Scripted::start(|request, _| match request.path.as_str() {
+        "/moved" => reply(200, &[], "content"),
+        _ => reply(307, &[("location", "/moved")], ""),
+    })
+    .await;
+    assert_eq!(location(&remote(&server)).await, None, "only we may read at the registry itself");
+}
+
+#[tokio::test]
+async fn a_location_with_a_credential_of_ours_in_it_is_handed_to_nobody() {
+    for secret in ["token-ann-1", "x%2Dtoken%2Dann%2D1"] {
+        let storage = Scripted::start(|_, _| reply(200, &[], "content")).await;
+        for url in [storage.url(&format!("/b?token={secret}")), storage.url(&format!("/{secret}/b"))] {
+            let registry = TokenRegistry::start(move |_| reply(307, &[("location", &url)], "")).await;
+            assert_eq!(location(&remote_as(&registry.server, "ann")).await, None, "{secret}");
+        }
+    }
+    let storage = Scripted::start(|_, _| reply(200, &[], "content")).await;
+    let url = storage.url("/b?password=s3cret");
+    let registry = Scripted::start(move |request, _| {
+        if request.header("authorization").is_empty() {
+            return reply(401, &[("www-authenticate", "Basic realm=\"r\"")], "");
+        }
+        reply(307, &[("location", &url)], "")
+    })
+    .await;
+    assert_eq!(location(&remote_as(&registry, "ann")).await, None);
+}
+
+#[tokio::test]
+async fn the_url_of_a_blob_names_the_registry_itself_and_nobody_s_credential() {
+    let registry = TokenRegistry::start(|_| status(200)).await;
+    let digest = Digest::of(b"content");
+    let url = remote_as(&registry.server, "ann").blob_url(&repository(), &digest).await.unwrap();
+    assert_eq!(url.as_str(), registry.server.url(&format!("/v2/acme/vpc/blobs/{digest}")));
+    assert!(registry.server.lines().is_empty(), "nothing is asked but how the registry is spoken to");
 }
 
 #[tokio::test]

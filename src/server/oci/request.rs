@@ -312,6 +312,16 @@ impl DistributionRequest {
         }
     }
 
+    /// The repository whose tags or manifests the request changes.
+    pub fn changed_repository(&self) -> Option<&Repository> {
+        match self {
+            Self::PutManifest { repository, .. } | Self::DeleteManifest { repository, .. } => {
+                Some(repository)
+            }
+            _ => None,
+        }
+    }
+
     /// The repository that is read or written; `None` for the registry as a whole.
     pub fn repository(&self) -> Option<&Repository> {
         match self {

@@ -4,3 +4,4 @@ mod copy;
 mod cue;
 mod install;
 mod registry;
+mod self_contained;

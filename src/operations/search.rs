@@ -1,0 +1,443 @@
+//! Looks through the registries for what cannot be asked for by name: the modules that are nowhere but inside others, and the tags that
+//! look like versions and hold something else.
+//!
+//! An answer comes of a complete look, so that every replica gives the same one and a restart changes nothing. What is learned
+//! between two looks (of a repository that is pushed to here, or that has just appeared) is taken in at once. A tag that was read is
+//! read again only after a while, since versions do not change.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use tokio::sync::{Notify, watch};
+
+use crate::artifact::{ArtifactError, DependencyLayer, TaggedVersion};
+use crate::module::{CuePath, Host};
+use crate::oci::{Digest, Tag};
+
+use super::catalog::{self, Catalog, CatalogSource};
+use super::embedded::Claims;
+use super::error::{OperationError, Result};
+use super::pattern::RepositoryPattern;
+use super::published;
+use super::routes::{ModuleName, Place, Routes};
+
+/// Repositories that are looked at together: enough to hide the delay of a far registry, few enough not to be throttled.
+const CONCURRENT_REPOSITORIES: usize = 4;
+/// Manifests of one repository that are read together.
+const CONCURRENT_MANIFESTS: usize = 4;
+/// A tag of a remote registry can be moved in spite of everything. So often each is asked for again.
+const READ_AGAIN_AFTER: Duration = Duration::from_mins(15);
+/// How soon a look that failed is repeated.
+const AFTER_FAILURE: Duration = Duration::from_secs(5);
+/// How long a look that a caller waits for is good enough for the next caller, at least; and so many times as long as it took, so that
+/// callers never make the registry do much more than without them.
+const GOOD_FOR: Duration = Duration::from_secs(1);
+const GOOD_FOR_TIMES: u32 = 10;
+
+/// How registries are looked through.
+#[derive(Clone, Debug)]
+pub struct SearchOptions {
+    /// Where the names of repositories come from.
+    pub catalog: CatalogSource,
+    /// How often.
+    pub every: Duration,
+    /// Holders that are believed about every module.
+    pub trusted: Vec<RepositoryPattern>,
+    /// How long a caller waits for the first complete look. Clients give up after 10 s.
+    pub patience: Duration,
+}
+
+impl Default for SearchOptions {
+    fn default() -> Self {
+        Self {
+            catalog: CatalogSource::Registry,
+            every: Duration::from_mins(1),
+            trusted: Vec::new(),
+            patience: Duration::from_secs(8),
+        }
+    }
+}
+
+/// What a complete look found, and what was learned since.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// What modules say of others.
+    pub claims: Claims,
+    /// What was read of each repository.
+    read: HashMap<Place, Arc<Read>>,
+    /// Another number whenever any of this is another.
+    pub revision: u64,
+}
+
+impl Found {
+    /// Whether a version's tag holds a module; `None` where it was not read.
+    pub fn is_module(&self, place: &Place, tag: &Tag) -> Option<bool> {
+        self.read.get(place)?.tags.get(tag).map(|read| read.module.is_some())
+    }
+}
+
+/// Looks again and again.
+pub struct Search {
+    routes: Routes,
+    options: SearchOptions,
+    found: RwLock<Arc<Found>>,
+    /// What was read of each repository.
+    memory: Mutex<HashMap<Place, Arc<Read>>>,
+    /// Repositories that have changed since.
+    changed: Mutex<HashSet<Place>>,
+    /// Held while something is looked at, so that what is found is not mixed up.
+    looking: tokio::sync::Mutex<Looks>,
+    is_complete: watch::Sender<bool>,
+    again: Notify,
+}
+
+/// When was looked last.
+#[derive(Debug, Default)]
+struct Looks {
+    at_everything: Option<Look>,
+    at_the_list: Option<Look>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    began: Instant,
+    took: Duration,
+}
+
+impl Look {
+    fn ended(began: Instant) -> Self {
+        Self { began, took: began.elapsed() }
+    }
+
+    /// When the next one may begin.
+    fn over(&self) -> Instant {
+        self.began + self.took + GOOD_FOR.max(self.took * GOOD_FOR_TIMES)
+    }
+
+    fn is_over(look: Option<Self>) -> bool {
+        look.is_none_or(|look| look.over() <= Instant::now())
+    }
+}
+
+/// What was read of a repository.
+#[derive(Debug, Default)]
+struct Read {
+    /// In order, so that every replica takes claims in alike.
+    tags: BTreeMap<Tag, ReadTag>,
+}
+
+#[derive(Clone, Debug)]
+struct ReadTag {
+    has_tag: bool,
+    has_bundle: bool,
+    at: Instant,
+    /// `None`: something else than a module.
+    module: Option<Arc<ReadModule>>,
+}
+
+#[derive(Debug)]
+struct ReadModule {
+    digest: Digest,
+    path: Option<CuePath>,
+    dependencies: Vec<DependencyLayer>,
+}
+
+impl ReadTag {
+    fn is_same(&self, other: &Self) -> bool {
+        let digest = |read: &Self| read.module.as_ref().map(|module| module.digest.clone());
+        (self.has_tag, self.has_bundle, digest(self)) == (other.has_tag, other.has_bundle, digest(other))
+    }
+}
+
+impl Search {
+    /// Over these registries. Whatever stands between them and us must not answer with lists from memory.
+    pub fn new(routes: Routes, options: SearchOptions) -> Self {
+        let is_complete = options.catalog == CatalogSource::None;
+        Self {
+            routes,
+            options,
+            found: RwLock::default(),
+            memory: Mutex::default(),
+            changed: Mutex::default(),
+            looking: tokio::sync::Mutex::default(),
+            is_complete: watch::Sender::new(is_complete),
+            again: Notify::new(),
+        }
+    }
+
+    /// How long a caller waits for the first complete look.
+    pub fn patience(&self) -> Duration {
+        self.options.patience
+    }
+
+    /// Holders that are believed about every module.
+    pub fn trusted(&self) -> &[RepositoryPattern] {
+        &self.options.trusted
+    }
+
+    /// What was found so far.
+    pub fn found(&self) -> Arc<Found> {
+        Arc::clone(&self.found.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The same, with what was pushed here since.
+    pub async fn found_now(&self) -> Result<Arc<Found>> {
+        let is_changed = || !self.changed.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        if is_changed() {
+            let _looking = self.looking.lock().await;
+            let changed = std::mem::take(&mut *self.changed.lock().unwrap_or_else(PoisonError::into_inner));
+            let places: Vec<_> = changed.into_iter().collect();
+            if let Err(error) = self.look_at(places.clone()).await {
+                self.changed.lock().unwrap_or_else(PoisonError::into_inner).extend(places);
+                return Err(error);
+            }
+        }
+        Ok(self.found())
+    }
+
+    /// Whether there was a complete look.
+    pub fn is_complete(&self) -> bool {
+        *self.is_complete.borrow()
+    }
+
+    /// Waits for the first complete look, for so long at most; whether there was one.
+    pub async fn completed(&self, patience: Duration) -> bool {
+        let mut complete = self.is_complete.subscribe();
+        tokio::time::timeout(patience, complete.wait_for(|complete| *complete))
+            .await
+            .is_ok_and(|done| done.is_ok())
+    }
+
+    /// Says that a repository of the registry has changed: it was pushed to through this server.
+    pub fn changed(&self, place: Place) {
+        if self.options.catalog != CatalogSource::None {
+            self.changed.lock().unwrap_or_else(PoisonError::into_inner).insert(place);
+        }
+    }
+
+    /// Looks at once, without waiting for the time to come.
+    pub fn look_soon(&self) {
+        self.again.notify_one();
+    }
+
+    /// Looks for ever.
+    pub async fn run(&self) {
+        if self.options.catalog == CatalogSource::None {
+            return;
+        }
+        let mut has_warned = false;
+        loop {
+            let began = Instant::now();
+            let wait = match self.look().await {
+                Ok(catalog) => {
+                    if !std::mem::replace(&mut has_warned, true) {
+                        warn_of_unlisted(&catalog);
+                    }
+                    let found = self.found();
+                    tracing::debug!(
+                        repositories = catalog.places.len(),
+                        embedded = found.claims.len(),
+                        duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+                        "looked through the registry"
+                    );
+                    self.options.every
+                }
+                Err(error) => {
+                    tracing::warn!("the registry could not be looked through for embedded modules: {error}");
+                    AFTER_FAILURE.min(self.options.every)
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.again.notified() => {}
+            }
+        }
+    }
+
+    /// Looks through everything.
+    pub async fn look(&self) -> Result<Catalog> {
+        self.look_holding(&mut *self.looking.lock().await).await
+    }
+
+    async fn look_holding(&self, looks: &mut Looks) -> Result<Catalog> {
+        let began = Instant::now();
+        let catalog = catalog::read(&self.routes, &self.options.catalog).await?;
+        looks.at_the_list = Some(Look::ended(began));
+        {
+            let listed: HashSet<&Place> = catalog.places.iter().collect();
+            let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            memory.retain(|place, _| listed.contains(place));
+        }
+        self.look_at(catalog.places.clone()).await?;
+        looks.at_everything = Some(Look::ended(began));
+        self.is_complete.send_replace(true);
+        Ok(catalog)
+    }
+
+    /// Looks for what has come since, for a caller who asks for something that only a look can tell: at everything where that is
+    /// quick, else at the repositories that are new. A caller who would be told that there is nothing waits for a look that began after
+    /// `asked`, where it can be had soon.
+    pub async fn look_for_new(&self, asked: Option<Instant>) -> Result<()> {
+        if self.options.catalog == CatalogSource::None {
+            return Ok(());
+        }
+        let mut looks = self.looking.lock().await;
+        if let (Some(asked), Some(look)) = (asked, looks.at_everything)
+            && look.began < asked
+        {
+            let wait = look.over().saturating_duration_since(Instant::now());
+            if wait <= GOOD_FOR {
+                tokio::time::sleep(wait).await;
+            }
+        }
+        if Look::is_over(looks.at_everything) {
+            return self.look_holding(&mut looks).await.map(drop);
+        }
+        if !Look::is_over(looks.at_the_list) {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let catalog = catalog::read(&self.routes, &self.options.catalog).await?;
+        let new: Vec<_> = {
+            let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_new = |place: &Place| memory.get(place).is_none_or(|read| read.tags.is_empty());
+            catalog.places.into_iter().filter(is_new).collect()
+        };
+        let looked = self.look_at(new).await;
+        looks.at_the_list = Some(Look::ended(began));
+        looked
+    }
+
+    /// Looks at these repositories and takes in what is in them. Whoever calls holds `looking`.
+    async fn look_at(&self, places: Vec<Place>) -> Result<()> {
+        let mut passing = None;
+        let mut looked = stream::iter(places)
+            .map(|place| async move {
+                let known = {
+                    let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+                    memory.get(&place).cloned()
+                };
+                (read(&place, known.as_deref()).await, known, place)
+            })
+            .buffer_unordered(CONCURRENT_REPOSITORIES);
+        let mut is_changed = false;
+        while let Some((answer, known, place)) = looked.next().await {
+            match answer {
+                Ok(read) => {
+                    is_changed |= !known.is_some_and(|known| known.is_same(&read));
+                    let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+                    memory.insert(place, Arc::new(read));
+                }
+                // What was not read is not known, which is not the same as not there.
+                Err(error) if error.is_passing() => passing = Some(error),
+                // One that is damaged or closed to us does not hide the others; what was known of it stays.
+                Err(error) => tracing::warn!("{} is passed over: {error}", place.name()),
+            }
+        }
+        drop(looked);
+        let is_fewer = {
+            let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            memory.len() != self.found().read.len()
+        };
+        if is_changed || is_fewer {
+            self.publish();
+        }
+        passing.map_or(Ok(()), Err)
+    }
+
+    /// Makes what is in memory what is answered from.
+    fn publish(&self) {
+        let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = Found { revision: self.found().revision + 1, ..Found::default() };
+        let mut places: Vec<_> = memory.iter().collect();
+        // Where there are too many claims, every replica leaves out the same ones.
+        places.sort_by_cached_key(|(place, _)| place.name());
+        let mut is_full = false;
+        for (place, read) in places {
+            found.read.insert(place.clone(), Arc::clone(read));
+            for module in read.tags.values().filter_map(|read| read.module.as_ref()) {
+                for layer in &module.dependencies {
+                    is_full |= !found.claims.add(place, module.path.as_ref(), layer);
+                }
+            }
+        }
+        drop(memory);
+        if is_full {
+            tracing::error!("there are too many embedded modules; some of them are not served");
+        }
+        *self.found.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(found);
+    }
+}
+
+impl Read {
+    fn is_same(&self, other: &Self) -> bool {
+        self.tags.len() == other.tags.len()
+            && self
+                .tags
+                .iter()
+                .all(|(tag, read)| other.tags.get(tag).is_some_and(|other| read.is_same(other)))
+    }
+}
+
+/// Reads what is new in a repository.
+async fn read(place: &Place, known: Option<&Read>) -> Result<Read> {
+    // Any name will do: it is only the repository that is looked at.
+    let Ok(name) = CuePath::parse(&format!("{}/{}", Host::INTERNAL, place.below_prefix())) else {
+        return Ok(Read::default());
+    };
+    let published = published::at(&ModuleName::Cue(name), place).await?;
+    let tags = stream::iter(published.versions)
+        .map(|tagged| async move {
+            let known = known.and_then(|known| known.tags.get(&tagged.tag)).filter(|known| {
+                (known.has_tag, known.has_bundle) == (tagged.has_tag, tagged.has_bundle)
+                    && known.at.elapsed() < READ_AGAIN_AFTER
+            });
+            match known {
+                Some(known) => Ok((tagged.tag, known.clone())),
+                None => read_tag(place, &tagged).await.map(|read| (tagged.tag, read)),
+            }
+        })
+        .buffer_unordered(CONCURRENT_MANIFESTS)
+        .try_collect()
+        .await?;
+    Ok(Read { tags })
+}
+
+async fn read_tag(place: &Place, tagged: &TaggedVersion) -> Result<ReadTag> {
+    let module = match published::load(place, tagged).await {
+        Ok(stored) => {
+            let path = if stored.artifact.dependencies.is_empty() {
+                None
+            } else {
+                stored.module_file().await?.map(|file| file.module.base().clone())
+            };
+            Some(Arc::new(ReadModule {
+                digest: stored.digest,
+                path,
+                dependencies: stored.artifact.dependencies,
+            }))
+        }
+        Err(OperationError::NotAModule { reference, source }) => {
+            if !matches!(source, ArtifactError::NotAModule { .. }) {
+                tracing::warn!("{reference} is passed over: {source}");
+            }
+            None
+        }
+        // Deleted since it was listed.
+        Err(OperationError::Registry { source, .. }) if source.is_not_found() => None,
+        Err(error) => return Err(error),
+    };
+    Ok(ReadTag { has_tag: tagged.has_tag, has_bundle: tagged.has_bundle, at: Instant::now(), module })
+}
+
+fn warn_of_unlisted(catalog: &Catalog) {
+    for target in &catalog.unlisted {
+        tracing::warn!(
+            "{} has no list of its repositories, so a module that is only inside another one is not found there; name \
+             the modules with `--catalog FILE`, or say `--catalog none`",
+            target.name
+        );
+    }
+}

@@ -1,0 +1,190 @@
+//! What a module's zip was found to be: its directory is looked at once for each digest, by range requests.
+//!
+//! What a client does with `../` in a name, or with a link, is not ours to mend later, so a zip is named to nobody before. Its
+//! module file says whose zip it is, which is what a dependency layer is believed by.
+
+use std::io::{Read, Seek, SeekFrom};
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use moka::future::Cache;
+use tokio::runtime::Handle;
+
+use crate::archive::check::MAX_MODULE_FILE_SIZE;
+use crate::archive::{self, CheckError, Listing, ModuleKind};
+use crate::artifact::Content;
+use crate::module::{CuePath, ModuleFile};
+use crate::oci::{ByteRange, Digest};
+use crate::registry::{Blob, BlobRequest, RegistryError};
+
+use super::error::{OperationError, Result};
+use super::finding::Finding;
+use super::routes::Place;
+
+/// How many zips are remembered, a few hundred bytes each.
+const MAX_KNOWN: u64 = 50_000;
+
+/// Where a module file is in a zip.
+const MODULE_FILE: &str = "cue.mod/module.cue";
+
+/// What is known of a zip.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ZipFacts {
+    /// It keeps the rules.
+    Good {
+        /// Whether OpenTofu finds configuration at its root.
+        has_tofu_files: bool,
+        /// Whose zip it says that it is.
+        module: NamedModule,
+    },
+    /// It breaks a rule, so nobody gets it.
+    Refused(Finding),
+}
+
+/// The module that a zip's own module file names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NamedModule {
+    /// There is no module file.
+    None,
+    /// There is one that cannot be read.
+    Unreadable,
+    /// That module.
+    Path(CuePath),
+}
+
+/// What is known of zips, by digest.
+pub struct KnownZips {
+    known: Cache<Digest, Arc<ZipFacts>>,
+}
+
+impl Default for KnownZips {
+    fn default() -> Self {
+        Self { known: Cache::new(MAX_KNOWN) }
+    }
+}
+
+impl KnownZips {
+    /// Looks at a zip, unless it is known; callers that ask at once share one look.
+    pub async fn of(&self, place: &Place, content: &Content) -> Result<Arc<ZipFacts>> {
+        let looked = self
+            .known
+            .try_get_with_by_ref(&content.digest, async { look(place, content).await.map(Arc::new) });
+        looked.await.map_err(OperationError::Shared)
+    }
+}
+
+async fn look(place: &Place, content: &Content) -> Result<ZipFacts> {
+    let mut reader = RangeReader::new(place.clone(), content.clone());
+    let (size, name) = (content.size, format!("{}@{}", place.name(), content.digest));
+    super::blocking(move || {
+        // Names are held to OpenTofu's rules: what comes through here is installed by it, whoever wrote the zip.
+        let checked = archive::check_directory(&mut reader, size, Some(ModuleKind::OpenTofu))
+            .and_then(|listing| Ok((named_module(&mut reader, &listing)?, listing)));
+        match (reader.failure.take(), checked) {
+            (Some(error), _) => Err(OperationError::registry(name)(error)),
+            (None, Ok((module, listing))) => {
+                Ok(ZipFacts::Good { has_tofu_files: listing.has_tofu_files_at_root(), module })
+            }
+            (None, Err(error)) => Ok(ZipFacts::Refused(Finding::of_check(&error, &name))),
+        }
+    })
+    .await
+}
+
+fn named_module(reader: &mut RangeReader, listing: &Listing) -> Result<NamedModule, CheckError> {
+    let Some(entry) = listing.get(MODULE_FILE) else { return Ok(NamedModule::None) };
+    let bytes = archive::read_file(reader, entry, MAX_MODULE_FILE_SIZE)?;
+    Ok(match ModuleFile::parse(&bytes, true) {
+        Ok(file) => NamedModule::Path(file.module.base().clone()),
+        Err(_) => NamedModule::Unreadable,
+    })
+}
+
+/// How much is fetched at a time: the end of a zip and the directory of a usual one fit.
+const WINDOW: u64 = 64 * 1024;
+
+/// A blob as a file that is read from any position. It belongs on a thread that may wait.
+struct RangeReader {
+    place: Place,
+    content: Content,
+    position: u64,
+    window_start: u64,
+    window: Vec<u8>,
+    runtime: Handle,
+    /// What the registry said, since an input error would lose it.
+    failure: Option<RegistryError>,
+}
+
+impl RangeReader {
+    fn new(place: Place, content: Content) -> Self {
+        let runtime = Handle::current();
+        Self { place, content, position: 0, window_start: 0, window: Vec::new(), runtime, failure: None }
+    }
+
+    async fn fetch(&self, start: u64, length: u64) -> Result<Vec<u8>, RegistryError> {
+        let range = ByteRange::FromTo { first: start, last: start + length - 1 };
+        let request = BlobRequest { range: Some(range), location: false };
+        let blob = self.place.registry().blob(&self.place.repository, &self.content.digest, request).await?;
+        let Blob::Stream(stream) = blob else {
+            return Err(RegistryError::Unsupported { operation: "reading blobs elsewhere" });
+        };
+        if stream.size != self.content.size {
+            return Err(RegistryError::SizeMismatch { expected: self.content.size, actual: stream.size });
+        }
+        let mut window = Vec::new();
+        let mut bytes = stream.bytes;
+        while let Some(piece) = bytes.next().await {
+            window.extend_from_slice(&piece?);
+            if window.len() as u64 > length {
+                return Err(RegistryError::TooLarge { limit: length });
+            }
+        }
+        if (window.len() as u64) < length {
+            return Err(RegistryError::SizeMismatch { expected: length, actual: window.len() as u64 });
+        }
+        Ok(window)
+    }
+}
+
+impl Read for RangeReader {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if buffer.is_empty() || self.position >= self.content.size {
+            return Ok(0);
+        }
+        let inside = self.position.checked_sub(self.window_start).filter(|at| *at < self.window.len() as u64);
+        let at = if let Some(at) = inside {
+            at
+        } else {
+            // Zips are read from the end, so a window before the position serves as well as one behind it.
+            let wanted = WINDOW.max(buffer.len().min(1 << 20) as u64);
+            let end = self.content.size.min(self.position + wanted);
+            let start = if end == self.content.size { end.saturating_sub(wanted) } else { self.position };
+            match self.runtime.block_on(self.fetch(start, end - start)) {
+                Ok(window) => (self.window_start, self.window) = (start, window),
+                Err(error) => {
+                    self.failure = Some(error);
+                    return Err(std::io::Error::other("the registry failed"));
+                }
+            }
+            self.position - self.window_start
+        };
+        // The offset lies within the window, which is in memory.
+        let rest = &self.window[usize::try_from(at).map_err(std::io::Error::other)?..];
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        self.position += count as u64;
+        Ok(count)
+    }
+}
+
+impl Seek for RangeReader {
+    fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
+        let position = match to {
+            SeekFrom::Start(offset) => Some(offset),
+            SeekFrom::End(offset) => self.content.size.checked_add_signed(offset),
+            SeekFrom::Current(offset) => self.position.checked_add_signed(offset),
+        };
+        self.position = position.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::InvalidInput))?;
+        Ok(self.position)
+    }
+}
