@@ -1,41 +1,57 @@
-//! Durations as they are written in options: `10s`, `5m`, `24h`, `7d`.
+//! How long something takes or lasts, as it is typed: `10s`, `90m`, `24h`, `7d`.
 
 use std::time::Duration;
 
-/// The units and their seconds.
-const UNITS: [(&str, u64); 4] = [("s", 1), ("m", 60), ("h", 60 * 60), ("d", 24 * 60 * 60)];
+/// Longer ones would not fit behind a time of today everywhere: a thousand years.
+const MAX_SECONDS: u64 = 1000 * 365 * 24 * 60 * 60;
 
-/// The text is no duration.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no duration; write a number and its unit, as in `10s`, `5m`, `24h` or `7d`")]
-pub(super) struct DurationError(String);
-
-/// Reads a whole number and its unit.
-pub(super) fn parse_duration(text: &str) -> Result<Duration, DurationError> {
-    let error = || DurationError(text.chars().take(40).collect());
-    let (number, seconds) = UNITS
-        .iter()
-        .find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)))
-        .ok_or_else(error)?;
-    if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(error());
+/// A whole number and `s`, `m`, `h` or `d`; `0` needs no unit.
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is no duration; expected a whole number and s, m, h or d, such as 90m");
+    if text == "0" {
+        return Ok(Duration::ZERO);
     }
-    let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*seconds));
-    // Beyond a thousand years nothing that counts from now would fit.
-    seconds.filter(|seconds| *seconds <= 1000 * 365 * 24 * 60 * 60).map(Duration::from_secs).ok_or_else(error)
+    let seconds = match text.as_bytes().last() {
+        Some(b's') => 1,
+        Some(b'm') => 60,
+        Some(b'h') => 60 * 60,
+        Some(b'd') => 24 * 60 * 60,
+        _ => return Err(wrong()),
+    };
+    let number = &text[..text.len() - 1];
+    // A sign would be taken by the parser.
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    let number = number.parse::<u64>().ok().filter(|_| is_number).ok_or_else(wrong)?;
+    let seconds = number.checked_mul(seconds).filter(|seconds| *seconds <= MAX_SECONDS);
+    seconds.map(Duration::from_secs).ok_or_else(wrong)
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_number_and_its_unit() {
-        assert_eq!(parse_duration("10s"), Ok(Duration::from_secs(10)));
-        assert_eq!(parse_duration("5m"), Ok(Duration::from_mins(5)));
-        assert_eq!(parse_duration("24h"), Ok(Duration::from_hours(24)));
-        assert_eq!(parse_duration("7d"), Ok(Duration::from_hours(7 * 24)));
-        for text in ["", "s", "10", "-1s", "1.5h", "1 s", "99999999999999999999d", "400000d", "1w", "+1s"] {
+    fn durations_have_a_unit() {
+        assert_eq!(parse_duration("1h").unwrap(), crate::registry::directory::DEFAULT_GRACE);
+        assert_eq!(parse_duration("10s").unwrap(), Duration::from_secs(10));
+        assert_eq!(parse_duration("90m").unwrap(), Duration::from_mins(90));
+        assert_eq!(parse_duration("2d").unwrap(), Duration::from_hours(48));
+        assert_eq!(parse_duration("0").unwrap(), Duration::ZERO);
+        assert_eq!(parse_duration("0s").unwrap(), Duration::ZERO);
+        for text in [
+            "",
+            "h",
+            "1",
+            "+1h",
+            "-1h",
+            "1.5h",
+            "1 h",
+            "1w",
+            "99999999999999999999d",
+            "1é",
+            "18446744073709551615d",
+        ] {
             assert!(parse_duration(text).is_err(), "{text}");
         }
     }

@@ -68,6 +68,11 @@ impl Environment {
         self.user_folder("XDG_DATA_HOME", "LOCALAPPDATA", ".local/share")
     }
 
+    /// Where this user's copies of what can be fetched again lie (XDG base directories; on Windows the local application data).
+    pub fn cache_folder(&self) -> Option<PathBuf> {
+        self.user_folder("XDG_CACHE_HOME", "LOCALAPPDATA", ".cache")
+    }
+
     /// The XDG specification says that a relative path in one of its variables is to be ignored.
     fn user_folder(&self, xdg: &str, windows: &str, below_home: &str) -> Option<PathBuf> {
         let named = |name: &str| self.variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -115,5 +120,6 @@ mod tests {
         assert_eq!(folder(&[("XDG_CONFIG_HOME", "/etc/jo")]), Some("/etc/jo/ocimod".into()));
         assert_eq!(folder(&[("XDG_CONFIG_HOME", "relative")]), Some("/home/jo/.config/ocimod".into()));
         assert_eq!(with(&[]).data_folder(), Some("/home/jo/.local/share/ocimod".into()));
+        assert_eq!(with(&[]).cache_folder(), Some("/home/jo/.cache/ocimod".into()));
     }
 }

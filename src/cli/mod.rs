@@ -26,6 +26,7 @@ mod registry_options;
 mod serve;
 mod settings;
 mod settings_file;
+mod size;
 mod store;
 mod token;
 mod version;
@@ -297,6 +298,10 @@ mod tests {
         archives           auto                                       default
         base-path          -                                          default
         ca-file            /ca.pem                                    variable OCIMOD_CA_FILE
+        cache-dir          -                                          default
+        cache-disk         10GiB                                      default
+        cache-for          10s                                        default
+        cache-size         64MiB                                      default
         catalog            -                                          default
         cert-file          -                                          default
         config             -                                          default
@@ -325,6 +330,7 @@ mod tests {
         repair             false                                      default
         repositories       -                                          default
         scan-every         60s                                        default
+        stale-for          24h                                        default
         strict             false                                      default
         temporary          false                                      default
         tls-cert           -                                          default

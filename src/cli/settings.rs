@@ -572,6 +572,9 @@ mod tests {
         for line in [
             "output = '/etc/x'",
             "print-address = 'x'",
+            "cache-dir = 'x'",
+            "cache-disk = '1MiB'",
+            "cache-size = '1MiB'",
             "listen = '0.0.0.0:1'",
             "allow-anonymous = true",
             "plain-http = true",

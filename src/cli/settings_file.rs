@@ -132,6 +132,11 @@ pub(super) struct Entry {
 const NOT_FROM_A_REPOSITORY: &[(&str, &str)] = &[
     ("output", WRITES),
     ("print-address", WRITES),
+    ("cache-dir", WRITES),
+    ("cache-disk", FILLS),
+    ("cache-size", FILLS),
+    ("catalog", "it would choose which file of your machine is read"),
+    ("trust-embedded", "it would decide whose word is taken"),
     ("push", "a server would push what it names"),
     ("temporary", "a server would not serve your registry"),
     ("listen", OPENS),
@@ -152,6 +157,7 @@ const NOT_FROM_A_REPOSITORY: &[(&str, &str)] = &[
 ];
 const WRITES: &str = "it would choose where files are written on your machine";
 const GIVES: &str = "it would say what a token of yours is good for";
+const FILLS: &str = "it would choose how much of your machine is taken";
 const OPENS: &str = "it would open a server on your machine to others";
 const WEAKENS: &str = "it would decide whom your credentials are shown to";
 

@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Context;
+use super::duration::parse_duration;
 use super::failure::{ErrorKind, ExitStatus, Failure};
 use super::printer::Answer;
 use crate::operations::store;
@@ -229,56 +230,5 @@ impl Gc {
         let verb = if self.dry_run { "would free" } else { "freed" };
         context.printer.note(&format!("{verb} {} bytes", collection.freed));
         Ok(ExitStatus::Done)
-    }
-}
-
-/// A whole number and `s`, `m`, `h` or `d`; `0` needs no unit.
-pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no duration; expected a whole number and s, m, h or d, such as 90m");
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
-    let seconds = match text.as_bytes().last() {
-        Some(b's') => 1,
-        Some(b'm') => 60,
-        Some(b'h') => 60 * 60,
-        Some(b'd') => 24 * 60 * 60,
-        _ => return Err(wrong()),
-    };
-    let number = &text[..text.len() - 1];
-    // A sign would be taken by the parser.
-    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    let number = number.parse::<u64>().ok().filter(|_| is_number).ok_or_else(wrong)?;
-    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-    use crate::registry::directory::DEFAULT_GRACE;
-
-    #[test]
-    fn durations_have_a_unit() {
-        assert_eq!(parse_duration("1h").unwrap(), DEFAULT_GRACE);
-        assert_eq!(parse_duration("90m").unwrap(), Duration::from_mins(90));
-        assert_eq!(parse_duration("2d").unwrap(), Duration::from_hours(48));
-        assert_eq!(parse_duration("0").unwrap(), Duration::ZERO);
-        assert_eq!(parse_duration("0s").unwrap(), Duration::ZERO);
-        for text in [
-            "",
-            "h",
-            "1",
-            "+1h",
-            "-1h",
-            "1.5h",
-            "1 h",
-            "1w",
-            "99999999999999999999d",
-            "1é",
-            "18446744073709551615d",
-        ] {
-            assert!(parse_duration(text).is_err(), "{text}");
-        }
     }
 }

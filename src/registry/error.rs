@@ -187,6 +187,60 @@ impl RegistryError {
         })
     }
 
+    /// Whether this says nothing of what was asked for, only that the registry cannot tell at the moment: whoever has an earlier
+    /// answer may go on with it. A refusal is none of these, and neither is "there is none".
+    pub fn is_outage(&self) -> bool {
+        self.is_passing() || matches!(self, Self::Protocol { .. } | Self::Io { .. })
+    }
+
+    /// The same error once more, for each of several callers who waited for one request.
+    pub(super) fn duplicate(&self) -> Self {
+        match self {
+            Self::RepositoryUnknown(name) => Self::RepositoryUnknown(name.clone()),
+            Self::ManifestUnknown { repository, reference } => {
+                Self::ManifestUnknown { repository: repository.clone(), reference: reference.clone() }
+            }
+            Self::BlobUnknown(digest) => Self::BlobUnknown(digest.clone()),
+            Self::UploadUnknown => Self::UploadUnknown,
+            Self::DigestMismatch { expected, actual } => {
+                Self::DigestMismatch { expected: expected.clone(), actual: actual.clone() }
+            }
+            Self::SizeMismatch { expected, actual } => {
+                Self::SizeMismatch { expected: *expected, actual: *actual }
+            }
+            Self::OutOfOrder { offset } => Self::OutOfOrder { offset: *offset },
+            Self::RangeNotSatisfiable { size } => Self::RangeNotSatisfiable { size: *size },
+            Self::ManifestInvalid(error) => Self::ManifestInvalid(error.clone()),
+            Self::ManifestBlobUnknown(digest) => Self::ManifestBlobUnknown(digest.clone()),
+            Self::TagExists { tag, existing } => {
+                Self::TagExists { tag: tag.clone(), existing: existing.clone() }
+            }
+            Self::NoCatalog => Self::NoCatalog,
+            Self::Unsupported { operation } => Self::Unsupported { operation },
+            Self::TooMany { what, limit } => Self::TooMany { what, limit: *limit },
+            Self::TooLarge { limit } => Self::TooLarge { limit: *limit },
+            Self::Unauthorized { registry, reason } => {
+                Self::Unauthorized { registry: registry.clone(), reason: reason.clone() }
+            }
+            Self::Denied { registry, operation } => {
+                Self::Denied { registry: registry.clone(), operation: operation.clone() }
+            }
+            Self::TooManyRequests { registry, retry_after } => {
+                Self::TooManyRequests { registry: registry.clone(), retry_after: *retry_after }
+            }
+            Self::Unavailable { registry, reason } => {
+                Self::Unavailable { registry: registry.clone(), reason: reason.clone() }
+            }
+            Self::Protocol { registry, reason } => {
+                Self::Protocol { registry: registry.clone(), reason: reason.clone() }
+            }
+            Self::Io { action, source } => Self::Io {
+                action: action.clone(),
+                source: std::io::Error::new(source.kind(), source.to_string()),
+            },
+        }
+    }
+
     /// An input or output error with what was being done.
     pub fn io(action: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let action = action.into();

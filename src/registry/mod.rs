@@ -4,6 +4,7 @@
 //! any of it. One value acts for one identity: credentials are chosen when it is made, never per call. A wrapper overrides
 //! the operations that it lets through; whatever it does not name is refused, so wrappers fail closed.
 
+pub mod cached;
 mod content;
 pub mod credentials;
 pub mod directory;
@@ -17,6 +18,7 @@ use futures_util::future::BoxFuture;
 
 use crate::oci::{Algorithm, ByteRange, Descriptor, Digest, Reference, Repository, Tag};
 
+pub use cached::{Cache, CacheOptions, CachedRegistry};
 pub use content::{BlobSource, ByteStream, BytesSource, FileSource, RegistrySource, read_bounded, verified};
 pub use directory::{DirectoryOptions, DirectoryRegistry};
 pub use error::{RegistryError, Result};
@@ -42,6 +44,15 @@ pub trait Registry: Send + Sync {
     /// A page of the names of all repositories (`_catalog`); [`RegistryError::NoCatalog`] where there is no such list.
     fn repositories<'a>(&'a self, _page: &'a PageRequest) -> Answer<'a, Page<Repository>> {
         unsupported("listing repositories")
+    }
+
+    /// A number that is another one whenever the repository's tags have changed, where that is known without asking anybody;
+    /// `None` where it is not. A repository that does not exist may have one too, and another when it appears.
+    ///
+    /// Whoever keeps what was made of a repository's tags asks for the number first and reads the tags afterwards: what is made
+    /// is then never older than its number. Numbers of two repositories, or of two processes, have nothing to do with each other.
+    fn revision<'a>(&'a self, _repository: &'a Repository) -> Answer<'a, Option<u64>> {
+        Box::pin(async { Ok(None) })
     }
 
     /// A manifest with its bytes as they were pushed.

@@ -12,6 +12,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
@@ -24,8 +25,9 @@ use ocimod::operations::routes::{RepositoryTemplate, Routes};
 use ocimod::registry::credentials::CredentialSource;
 use ocimod::registry::remote::{RemoteOptions, RemoteRegistry};
 use ocimod::registry::{
-    Blob, BlobRequest, ByteStream, BytesSource, Condition, DirectoryOptions, DirectoryRegistry, NewManifest,
-    PageRequest, RegistryError, Result, SharedRegistry, UploadId, read_bounded,
+    Blob, BlobRequest, ByteStream, BytesSource, Cache, CacheOptions, Condition, DirectoryOptions,
+    DirectoryRegistry, NewManifest, PageRequest, RegistryError, Result, SharedRegistry, UploadId,
+    read_bounded,
 };
 use ocimod::server::{self, App, ServerOptions};
 use serde_json::{Value, json};
@@ -962,6 +964,42 @@ async fn a_remote_registry_that_is_ours() {
 async fn a_remote_registry_that_is_a_remote_registry_that_is_ours() {
     let (_folder, registry) = directory();
     check(remote(&served(remote(&served(registry)))), Profile::remote()).await;
+}
+
+/// A registry behind a cache with a folder, which trusts a list for so long.
+fn cached(registry: SharedRegistry, fresh: Duration) -> (tempfile::TempDir, SharedRegistry) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let options = CacheOptions { fresh, folder: Some(folder.path().to_owned()), ..CacheOptions::default() };
+    let cache = Cache::open(options).expect("a cache");
+    (folder, Arc::new(cache.over(registry, "here")))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cache_over_a_directory() {
+    // Also where nothing is asked twice: every write comes through here, and is seen at once.
+    for fresh in [Duration::ZERO, Duration::from_hours(1)] {
+        let (_folder, registry) = directory();
+        let (_cache, registry) = cached(registry, fresh);
+        check(registry, Profile::full()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cache_over_a_remote_registry_that_is_ours() {
+    for fresh in [Duration::ZERO, Duration::from_hours(1)] {
+        let (_folder, registry) = directory();
+        let (_cache, registry) = cached(remote(&served(registry)), fresh);
+        // It has the whole list, so it knows where that ends.
+        let profile = Profile { knows_last_page: true, ..Profile::remote() };
+        check(registry, profile).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cache_over_a_remote_registry_that_is_docker_registry() {
+    let Some(registry) = DockerRegistry::start() else { return };
+    let (_cache, registry) = cached(remote(&registry.address), Duration::from_hours(1));
+    check(registry, Profile::docker_registry()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -202,6 +202,11 @@ impl Registry for FailingRegistry {
         self.pass("repositories", None, of_page(page), self.inner.repositories(page))
     }
 
+    /// Neither noted nor failed: nobody is asked for it.
+    fn revision<'a>(&'a self, repository: &'a Repository) -> Answer<'a, Option<u64>> {
+        self.inner.revision(repository)
+    }
+
     fn manifest<'a>(
         &'a self,
         repository: &'a Repository,

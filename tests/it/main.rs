@@ -3,6 +3,7 @@
 
 mod access;
 mod archive_links;
+mod cached;
 mod clients;
 mod conformance;
 mod distribution;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::super::Context;
+use super::super::duration::parse_duration;
 use super::super::failure::Failure;
-use super::super::store::parse_duration;
 use crate::server::{ArchiveMode, Archives, Keys, Reloads};
 
 /// Options for how zips reach the client

@@ -129,7 +129,8 @@ impl Serve {
                 failure.with_hint("or let the modules go with the process: `--temporary`")
             })?,
         };
-        let routes = context.routes_to_write(&choice).await?;
+        let cache = self.cache.open(context, &choice)?;
+        let routes = context.routes_to_serve(&choice, cache).await?;
         for first in &self.push {
             self.push_first(context, &routes, first, host.as_ref()).await?;
         }

@@ -72,6 +72,11 @@ impl Stamp {
         }
     }
 
+    /// Whether a change from now on would show.
+    pub(super) fn is_settled(&self) -> bool {
+        self.is_settled
+    }
+
     /// Whether two stamps are of one file, known to be unchanged from this one to the other.
     pub(super) fn is_still(&self, later: &Self) -> bool {
         self.is_settled && self.is_alike(later)

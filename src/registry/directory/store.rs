@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -174,6 +175,28 @@ impl Store {
     }
 
     // Reading what there is.
+
+    /// A number for the index as it is on disk, by the same signs that [`Loaded::is_current`] goes by, so that it is another one
+    /// for every index; `None` where the file is too young for them. The index is not read.
+    pub(super) fn revision(&self, repository: &Repository) -> Option<u64> {
+        let mut hasher = DefaultHasher::new();
+        match fs::metadata(self.layout.index(repository)) {
+            Ok(metadata) => {
+                let stamp = Stamp::of(&metadata);
+                stamp.hash(&mut hasher);
+                if !stamp.is_settled() {
+                    let word = self.layout.word(repository);
+                    if word.is_empty() {
+                        return None;
+                    }
+                    word.hash(&mut hasher);
+                }
+            }
+            Err(error) if is_absent(&error) => self.layout.has_repository(repository).hash(&mut hasher),
+            Err(_) => return None,
+        }
+        Some(hasher.finish())
+    }
 
     /// The repository as it is now; [`RegistryError::RepositoryUnknown`] where nothing was ever written to it.
     fn load(&self, repository: &Repository) -> Result<(Arc<InMemory>, Arc<Loaded>)> {
