@@ -12,7 +12,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use crate::artifact::{self, ArtifactError, Content};
 use crate::module::{CuePath, Host, TofuAddress, Version};
 use crate::oci::{Reference, Tag};
-use crate::registry::{Blob, BlobRequest};
+use crate::registry::{Blob, BlobRequest, Cache};
 
 use super::catalog::CatalogSource;
 use super::embedded::{self, Belief, Claim};
@@ -31,7 +31,7 @@ const CONCURRENCY: usize = 8;
 pub type MayRead<'a> = &'a (dyn Fn(&Place) -> bool + Send + Sync);
 
 /// A module as a client asks for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Asked {
     /// Its address, which names no host.
     pub address: TofuAddress,
@@ -48,8 +48,22 @@ pub struct Offer {
     pub own: Option<Published>,
     /// Every version, ascending; with the claim that it comes from, where it is embedded.
     pub versions: Vec<(Version, Option<Claim>)>,
-    /// What of this the caller's rights decided.
-    pub read: Vec<Place>,
+    /// Whether anything was left out since the caller may not read it.
+    pub is_cut: bool,
+}
+
+impl Offer {
+    /// The repositories that a caller has to be allowed to read to be offered just this; `None` where that is not all that it takes.
+    pub fn is_for_everybody_who_may_read(&self) -> Option<Vec<Place>> {
+        let own = self.own.as_ref().filter(|_| !self.is_cut)?;
+        let claims = self.versions.iter().filter_map(|(_, claim)| claim.as_ref());
+        let holders = claims.flat_map(|claim| claim.holders.iter().map(|holder| holder.place.clone()));
+        let mut shown: Vec<Place> = holders.collect();
+        shown.sort_by_cached_key(Place::name);
+        shown.dedup();
+        shown.push(own.place.clone());
+        Some(shown)
+    }
 }
 
 /// A version that a client may install.
@@ -81,6 +95,8 @@ struct Own {
     published: Option<Published>,
     /// Whether there is one at all.
     exists: bool,
+    /// Whether there is one that the caller may not read.
+    is_cut: bool,
     /// What its tags say already.
     versions: HashSet<Version>,
     places: Vec<Place>,
@@ -88,15 +104,17 @@ struct Own {
 
 impl Installer {
     /// Over these registries, for the modules of `host` alone where one is given.
-    pub fn new(routes: Routes, host: Option<Host>, search: Arc<Search>) -> Self {
-        Self { routes, host, search, zips: KnownZips::default() }
+    ///
+    /// `cache` remembers what was found in zips.
+    pub fn new(routes: Routes, host: Option<Host>, search: Arc<Search>, cache: Option<Arc<Cache>>) -> Self {
+        Self { routes, host, search, zips: KnownZips::new(cache) }
     }
 
     /// The same without a look at what is inside others.
     pub fn without_search(routes: Routes, host: Option<Host>) -> Self {
         let options = SearchOptions { catalog: CatalogSource::None, ..SearchOptions::default() };
-        let search = Arc::new(Search::new(routes.clone(), options));
-        Self::new(routes, host, search)
+        let search = Arc::new(Search::new(&routes, options));
+        Self::new(routes, host, search, None)
     }
 
     /// Where modules are.
@@ -114,6 +132,12 @@ impl Installer {
         let host = asked.host.as_ref().or(self.host.as_ref());
         let hosts = host.map_or_else(|| self.routes.hosts(), |host| vec![host.clone()]);
         hosts.iter().filter_map(|host| ModuleName::tofu(&asked.address, host).ok()).collect()
+    }
+
+    /// Every repository that the module may have of its own.
+    pub fn places(&self, asked: &Asked) -> Vec<Place> {
+        let names = self.names(asked);
+        names.iter().filter_map(|name| self.routes.places(name).ok()).flatten().collect()
     }
 
     /// The versions of a module that a client may choose from.
@@ -146,11 +170,9 @@ impl Installer {
     }
 
     fn nothing(&self, asked: &Asked) -> OperationError {
-        let names = self.names(asked);
-        let places = names.iter().filter_map(|name| self.routes.places(name).ok()).flatten();
         OperationError::NoModule {
             module: asked.address.to_string(),
-            places: places.map(|place| place.name()).collect(),
+            places: self.places(asked).iter().map(Place::name).collect(),
         }
     }
 
@@ -178,10 +200,12 @@ impl Installer {
             }
         }
         let found = self.search.found_now().await?;
-        let mut embedded = BTreeMap::new();
+        let (mut embedded, mut is_cut) = (BTreeMap::new(), own.is_cut);
         // Until everything was looked at, what others bring along adds to a module's own versions and does not stand for it.
         if own.published.is_some() || self.search.is_complete() {
-            embedded = self.embedded(asked, &module, &own, None, &found, may_read).await?;
+            let (believed, is_fewer) = self.embedded(asked, &module, &own, None, &found, may_read).await?;
+            embedded = believed;
+            is_cut |= is_fewer;
         }
         let mut versions = Vec::new();
         let mut published = own.published;
@@ -202,14 +226,19 @@ impl Installer {
             let tag = |version: &Version| artifact::module_tag(version).ok();
             versions.sort_by_cached_key(|(version, _)| (version.without_build(), tag(version)));
         }
-        Ok(Some(Offer { module, own: published, versions, read }))
+        Ok(Some(Offer { module, own: published, versions, is_cut }))
     }
 
     /// The module's own repository.
     async fn own(&self, asked: &Asked, module: &ModuleName, may_read: MayRead<'_>) -> Result<Own> {
         let places = self.routes.places(module)?;
-        let mut own =
-            Own { published: None, exists: false, versions: HashSet::new(), places: places.clone() };
+        let mut own = Own {
+            published: None,
+            exists: false,
+            is_cut: false,
+            versions: HashSet::new(),
+            places: places.clone(),
+        };
         for place in &places {
             let published = published::at(module, place).await?;
             if published.versions.is_empty() || !self.holds(asked, module, &published).await? {
@@ -217,7 +246,9 @@ impl Installer {
             }
             own.exists = true;
             own.versions.extend(published.listed().cloned());
-            if own.published.is_none() && may_read(place) {
+            if !may_read(place) {
+                own.is_cut = true;
+            } else if own.published.is_none() {
                 own.published = Some(published);
             }
         }
@@ -249,7 +280,8 @@ impl Installer {
         }
     }
 
-    /// What others bring along of a module, without what its own repository says; of `version` alone where it is given.
+    /// What others bring along of a module, without what its own repository says; of `version` alone where it is given. And whether
+    /// anything was left out since the caller may not read it.
     async fn embedded(
         &self,
         asked: &Asked,
@@ -258,10 +290,10 @@ impl Installer {
         version: Option<&Version>,
         found: &Found,
         may_read: MayRead<'_>,
-    ) -> Result<BTreeMap<Version, Claim>> {
+    ) -> Result<(BTreeMap<Version, Claim>, bool)> {
         // Who may not know of the module does not hear of it from others.
         if !own.places.iter().any(may_read) {
-            return Ok(BTreeMap::new());
+            return Ok((BTreeMap::new(), true));
         }
         let belief = Belief { routes: &self.routes, trusted: self.search.trusted(), has_own: own.exists };
         let is_wanted = |claim: &Claim| {
@@ -277,11 +309,16 @@ impl Installer {
             .try_collect()
             .await?;
         let mut settled = embedded::settle(true_ones.into_iter().flatten().collect());
+        let holders = |claims: &BTreeMap<Version, Claim>| -> usize {
+            claims.values().map(|claim| claim.holders.len()).sum()
+        };
+        let before = holders(&settled);
         settled.retain(|_, claim| {
             claim.holders.retain(|holder| may_read(&holder.place));
             !claim.holders.is_empty()
         });
-        Ok(settled)
+        let is_cut = holders(&settled) != before;
+        Ok((settled, is_cut))
     }
 
     /// Whether the zip is a module's, and names no other one.
@@ -405,7 +442,7 @@ impl Installer {
         }
         loop {
             let found = self.search.found_now().await?;
-            let mut claims = self.embedded(asked, module, &own, Some(version), &found, may_read).await?;
+            let (mut claims, _) = self.embedded(asked, module, &own, Some(version), &found, may_read).await?;
             if let Some((version, claim)) = claims.pop_first()
                 && let Some(holder) = claim.holders.into_iter().next()
             {

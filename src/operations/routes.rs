@@ -487,6 +487,17 @@ impl Routes {
         Self { routes, template }
     }
 
+    /// The same registries, asked anew for each list.
+    pub fn always_asked(&self) -> Self {
+        let asked = |target: &Target| Target {
+            registry: target.registry.always_asked().unwrap_or_else(|| Arc::clone(&target.registry)),
+            ..target.clone()
+        };
+        let routes =
+            self.routes.iter().map(|(prefix, target)| (prefix.clone(), target.as_ref().map(asked))).collect();
+        Self { routes, template: self.template.clone() }
+    }
+
     /// Every registry.
     pub fn targets(&self) -> impl Iterator<Item = &Target> {
         self.routes.iter().filter_map(|(_, target)| target.as_ref())

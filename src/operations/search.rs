@@ -21,7 +21,7 @@ use super::embedded::Claims;
 use super::error::{OperationError, Result};
 use super::pattern::RepositoryPattern;
 use super::published;
-use super::routes::{ModuleName, Place, Routes};
+use super::routes::{ModuleName, Place, Routes, Target};
 
 /// Repositories that are looked at together: enough to hide the delay of a far registry, few enough not to be throttled.
 const CONCURRENT_REPOSITORIES: usize = 4;
@@ -152,11 +152,11 @@ impl ReadTag {
 }
 
 impl Search {
-    /// Over these registries. Whatever stands between them and us must not answer with lists from memory.
-    pub fn new(routes: Routes, options: SearchOptions) -> Self {
+    /// Over these registries.
+    pub fn new(routes: &Routes, options: SearchOptions) -> Self {
         let is_complete = options.catalog == CatalogSource::None;
         Self {
-            routes,
+            routes: routes.always_asked(),
             options,
             found: RwLock::default(),
             memory: Mutex::default(),
@@ -184,8 +184,7 @@ impl Search {
 
     /// The same, with what was pushed here since.
     pub async fn found_now(&self) -> Result<Arc<Found>> {
-        let is_changed = || !self.changed.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
-        if is_changed() {
+        if self.is_behind() {
             let _looking = self.looking.lock().await;
             let changed = std::mem::take(&mut *self.changed.lock().unwrap_or_else(PoisonError::into_inner));
             let places: Vec<_> = changed.into_iter().collect();
@@ -195,6 +194,11 @@ impl Search {
             }
         }
         Ok(self.found())
+    }
+
+    /// Whether a repository has changed since, and was not looked at.
+    pub fn is_behind(&self) -> bool {
+        !self.changed.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// Whether there was a complete look.
@@ -213,8 +217,14 @@ impl Search {
     /// Says that a repository of the registry has changed: it was pushed to through this server.
     pub fn changed(&self, place: Place) {
         if self.options.catalog != CatalogSource::None {
+            let place = Place { target: self.always_asked(place.target), ..place };
             self.changed.lock().unwrap_or_else(PoisonError::into_inner).insert(place);
         }
+    }
+
+    fn always_asked(&self, target: Target) -> Target {
+        let same = self.routes.targets().find(|known| known.is_same(&target)).cloned();
+        same.unwrap_or(target)
     }
 
     /// Looks at once, without waiting for the time to come.

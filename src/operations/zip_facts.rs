@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use moka::future::Cache;
+use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 
 use crate::archive::check::MAX_MODULE_FILE_SIZE;
@@ -15,7 +16,7 @@ use crate::archive::{self, CheckError, Listing, ModuleKind};
 use crate::artifact::Content;
 use crate::module::{CuePath, ModuleFile};
 use crate::oci::{ByteRange, Digest};
-use crate::registry::{Blob, BlobRequest, RegistryError};
+use crate::registry::{self, Blob, BlobRequest, RegistryError};
 
 use super::error::{OperationError, Result};
 use super::finding::Finding;
@@ -55,21 +56,70 @@ pub enum NamedModule {
 /// What is known of zips, by digest.
 pub struct KnownZips {
     known: Cache<Digest, Arc<ZipFacts>>,
+    /// What outlives the process.
+    records: Option<Arc<registry::Cache>>,
 }
 
-impl Default for KnownZips {
-    fn default() -> Self {
-        Self { known: Cache::new(MAX_KNOWN) }
-    }
+/// The kind of the records of good zips. Another name whenever the rules for zips or the record itself are others: what was good by
+/// other rules is looked at again.
+const RECORD: &str = "zip-1";
+
+/// A good zip as it is recorded.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    has_tofu_files: bool,
+    has_module_file: bool,
+    module: Option<String>,
 }
 
 impl KnownZips {
+    /// Nothing is known yet, but what `records` has.
+    pub fn new(records: Option<Arc<registry::Cache>>) -> Self {
+        Self { known: Cache::new(MAX_KNOWN), records }
+    }
+
     /// Looks at a zip, unless it is known; callers that ask at once share one look.
     pub async fn of(&self, place: &Place, content: &Content) -> Result<Arc<ZipFacts>> {
-        let looked = self
-            .known
-            .try_get_with_by_ref(&content.digest, async { look(place, content).await.map(Arc::new) });
+        let looked = self.known.try_get_with_by_ref(&content.digest, async {
+            if let Some(facts) = self.recorded(&content.digest).await {
+                return Ok(Arc::new(facts));
+            }
+            let facts = look(place, content).await?;
+            self.record(&content.digest, &facts).await;
+            Ok(Arc::new(facts))
+        });
         looked.await.map_err(OperationError::Shared)
+    }
+
+    async fn recorded(&self, digest: &Digest) -> Option<ZipFacts> {
+        let bytes = self.records.as_ref()?.record(RECORD, digest).await?;
+        let record: Record = serde_json::from_slice(&bytes).ok()?;
+        let module = match (record.has_module_file, record.module) {
+            (false, _) => NamedModule::None,
+            (true, None) => NamedModule::Unreadable,
+            (true, Some(path)) => NamedModule::Path(CuePath::parse(&path).ok()?),
+        };
+        Some(ZipFacts::Good { has_tofu_files: record.has_tofu_files, module })
+    }
+
+    /// A refusal is not recorded: it is rare, and a later release may know better.
+    async fn record(&self, digest: &Digest, facts: &ZipFacts) {
+        let (Some(records), ZipFacts::Good { has_tofu_files, module }) = (&self.records, facts) else {
+            return;
+        };
+        let path = match module {
+            NamedModule::Path(path) => Some(path.to_string()),
+            NamedModule::None | NamedModule::Unreadable => None,
+        };
+        let record = Record {
+            has_tofu_files: *has_tofu_files,
+            has_module_file: *module != NamedModule::None,
+            module: path,
+        };
+        if let Ok(bytes) = serde_json::to_vec(&record) {
+            records.keep_record(RECORD, digest, bytes.into()).await;
+        }
     }
 }
 

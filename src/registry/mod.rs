@@ -55,6 +55,11 @@ pub trait Registry: Send + Sync {
         Box::pin(async { Ok(None) })
     }
 
+    /// The same registry, asked anew for each list, for who looks out for what has changed; `None` where that is so anyway.
+    fn always_asked(&self) -> Option<SharedRegistry> {
+        None
+    }
+
     /// A manifest with its bytes as they were pushed.
     fn manifest<'a>(
         &'a self,

@@ -15,6 +15,7 @@ mod host_check;
 mod modules;
 mod oci;
 mod reload;
+mod rendered;
 mod request_log;
 pub mod self_signed;
 mod signature;
@@ -100,6 +101,7 @@ pub struct App {
     pub installer: Installer,
     /// How the server is run.
     pub options: ServerOptions,
+    answers: rendered::KeptAnswers,
     readiness: health::Readiness,
     stopping: AtomicBool,
 }
@@ -111,6 +113,7 @@ impl App {
             registry,
             installer,
             options,
+            answers: rendered::KeptAnswers::default(),
             readiness: health::Readiness::default(),
             stopping: AtomicBool::new(false),
         }

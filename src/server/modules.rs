@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
-use axum::http::{HeaderMap, Response, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -16,10 +16,15 @@ use super::App;
 use super::archive;
 use super::archive_link::Route;
 use super::error::ApiError;
+use super::rendered::{Basis, Rendered};
 use crate::module::{Host, TofuAddress, Version};
-use crate::oci::Digest;
 use crate::operations::OperationError;
-use crate::operations::install::{self, Asked, Installable};
+use crate::operations::install::{self, Asked, Installable, MayRead, Offer};
+use crate::operations::routes::Place;
+use crate::registry::cached::{Observed, observed};
+
+/// Which answers come from a cache, and how (RFC 9211).
+const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 
 type Answer = Result<Response<Body>, ApiError>;
 
@@ -94,7 +99,39 @@ pub(super) async fn versions(
     headers: HeaderMap,
 ) -> Answer {
     let Path(address) = given(address)?;
-    let offer = app.installer.versions(&address.asked()?, &|_| true).await?;
+    let asked = address.asked()?;
+    let may_read = |_: &Place| true;
+    // Read first, so that what is made after it is never older than it says.
+    let basis = Basis::now(&app.installer, &asked).await;
+    let kept = basis.as_ref().and_then(|basis| app.answers.get(&asked, basis, &may_read));
+    let (rendered, seen) = match kept {
+        Some(rendered) => (rendered, Observed::default()),
+        None => {
+            let (rendered, seen) = observed(render(&app, &asked, &may_read)).await;
+            let (offer, rendered) = rendered?;
+            if let Some(basis) = basis.filter(|_| !seen.stale) {
+                app.answers.keep(asked, basis, &offer, &rendered);
+            }
+            (rendered, seen)
+        }
+    };
+    let is_known = headers
+        .get_all(IF_NONE_MATCH)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|value| value.trim().trim_start_matches("W/").as_bytes() == rendered.etag.as_bytes());
+    let answer = Response::builder().header(ETAG, rendered.etag).header(CACHE_CONTROL, "no-cache");
+    let answer = if is_known {
+        answer.status(StatusCode::NOT_MODIFIED).body(Body::empty())
+    } else {
+        answer.header(CONTENT_TYPE, "application/json").body(Body::from(rendered.body))
+    };
+    answer.map(|answer| marked(answer, seen)).map_err(unbuildable)
+}
+
+async fn render(app: &App, asked: &Asked, may_read: MayRead<'_>) -> Result<(Offer, Rendered), ApiError> {
+    let offer = app.installer.versions(asked, may_read).await?;
     let listed: Vec<_> =
         offer.versions.iter().map(|(version, _)| json!({"version": version.to_string()})).collect();
     let mut module = serde_json::Map::new();
@@ -104,27 +141,26 @@ pub(super) async fn versions(
         module.insert("source".to_owned(), source.into());
     }
     module.insert("versions".to_owned(), listed.into());
-    let body = json!({"modules": [module]}).to_string();
-    let etag = format!("\"{}\"", Digest::of(body.as_bytes()).hex());
-    let is_known = headers
-        .get_all(IF_NONE_MATCH)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .any(|value| value.trim().trim_start_matches("W/") == etag);
-    let answer = Response::builder().header(ETAG, etag).header(CACHE_CONTROL, "no-cache");
-    let answer = if is_known {
-        answer.status(StatusCode::NOT_MODIFIED).body(Body::empty())
-    } else {
-        answer.header(CONTENT_TYPE, "application/json").body(Body::from(body))
-    };
-    answer.map_err(unbuildable)
+    let rendered = Rendered::new(json!({"modules": [module]}).to_string());
+    Ok((offer, rendered))
+}
+
+/// Says of an answer that it comes from a copy since the registry cannot be asked, and how old that is (RFC 9211, `Cache-Status`).
+pub(super) fn marked(mut answer: Response<Body>, seen: Observed) -> Response<Body> {
+    if seen.stale {
+        let status = format!("ocimod; hit; ttl=-{}; detail=stale", seen.age.as_secs());
+        if let Ok(status) = HeaderValue::try_from(status) {
+            answer.headers_mut().insert(CACHE_STATUS, status);
+        }
+    }
+    answer
 }
 
 /// "Download Source Code for a Specific Module Version"
 pub(super) async fn download(State(app): State<Arc<App>>, path: Given<Path<VersionPath>>) -> Answer {
     let Path(path) = given(path)?;
-    let installable = path.find(&app).await?;
+    let (installable, seen) = observed(path.find(&app)).await;
+    let installable = installable?;
     let location = archive::location(&app, &path, &installable).await?;
     let body = json!({"location": location}).to_string();
     Response::builder()
@@ -132,6 +168,7 @@ pub(super) async fn download(State(app): State<Arc<App>>, path: Given<Path<Versi
         .header(CACHE_CONTROL, "no-store")
         .header("X-Terraform-Get", &location)
         .body(Body::from(body))
+        .map(|answer| marked(answer, seen))
         .map_err(unbuildable)
 }
 

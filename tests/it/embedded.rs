@@ -41,8 +41,8 @@ impl Shim {
             is_local: false,
         };
         let routes = Routes::new(vec![(None, Some(target))], RepositoryTemplate::default());
-        let search = Arc::new(Search::new(routes.clone(), options));
-        let installer = Installer::new(routes, None, Arc::clone(&search));
+        let search = Arc::new(Search::new(&routes, options));
+        let installer = Installer::new(routes, None, Arc::clone(&search), None);
         let app = Arc::new(App::new(registry.clone(), installer, ServerOptions::default()));
         Self { ocimod, registry, search, router: router(app) }
     }

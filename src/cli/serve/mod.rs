@@ -130,7 +130,7 @@ impl Serve {
             })?,
         };
         let cache = self.cache.open(context, &choice)?;
-        let routes = context.routes_to_serve(&choice, cache).await?;
+        let routes = context.routes_to_serve(&choice, cache.clone()).await?;
         for first in &self.push {
             self.push_first(context, &routes, first, host.as_ref()).await?;
         }
@@ -163,12 +163,12 @@ impl Serve {
             })?;
         }
         access::reload_at_hangup(options.access.clone());
-        let search = Arc::new(Search::new(routes.clone(), self.search.options(context)));
+        let search = Arc::new(Search::new(&routes, self.search.options(context)));
         let looking = tokio::spawn({
             let search = Arc::clone(&search);
             async move { search.run().await }
         });
-        let app = Arc::new(App::new(registry, Installer::new(routes, host, search), options));
+        let app = Arc::new(App::new(registry, Installer::new(routes, host, search, cache), options));
         tokio::spawn(reloads.run(hangups));
         server::serve(listener, app, stop_signal())
             .await

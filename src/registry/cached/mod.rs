@@ -197,7 +197,13 @@ impl Cache {
     /// kept under one identity is not shown under another.
     pub fn over(self: &Arc<Self>, registry: SharedRegistry, identity: &str) -> CachedRegistry {
         let cache = Arc::clone(self);
-        CachedRegistry { cache, inner: registry, identity: identity.into(), trouble: Arc::default() }
+        CachedRegistry {
+            cache,
+            inner: registry,
+            identity: identity.into(),
+            trouble: Arc::default(),
+            always: false,
+        }
     }
 
     /// What was kept of a content by [`Self::keep_record`], by this process or by an earlier one.
@@ -311,6 +317,8 @@ pub struct CachedRegistry {
     identity: Arc<str>,
     /// Whether the registry did not answer the last time.
     trouble: Arc<AtomicBool>,
+    /// Whether lists are asked for each time.
+    always: bool,
 }
 
 /// A repository, and how it stood when the question came.
@@ -378,6 +386,11 @@ impl Drop for Changing<'_> {
 }
 
 impl CachedRegistry {
+    fn list_terms(&self) -> Terms {
+        let terms = self.cache.terms();
+        if self.always { Terms { fresh: Duration::ZERO, ..terms } } else { terms }
+    }
+
     fn catalog_name(&self) -> Name {
         Name::of(&["catalog", &self.identity])
     }
@@ -449,7 +462,7 @@ impl CachedRegistry {
             .boxed()
         };
         let cache = &self.cache;
-        let answer = cache.tags.ask(scope.tags(), cache.terms(), &self.trouble, &fetch).await?;
+        let answer = cache.tags.ask(scope.tags(), self.list_terms(), &self.trouble, &fetch).await?;
         match cache.note(LISTING, answer) {
             Some(listing) => Ok(listing.page(page)),
             None => Err(RegistryError::RepositoryUnknown(repository.to_string())),
@@ -465,7 +478,7 @@ impl CachedRegistry {
             async move { Ok(Arc::new(Listing::new(inner.all_repositories(MAX_REPOSITORIES).await?))) }.boxed()
         };
         let cache = &self.cache;
-        let answer = cache.catalogs.ask(scope.tags(), cache.terms(), &self.trouble, &fetch).await?;
+        let answer = cache.catalogs.ask(scope.tags(), self.list_terms(), &self.trouble, &fetch).await?;
         Ok(cache.note(LISTING, answer).page(page))
     }
 
@@ -742,6 +755,14 @@ impl Registry for CachedRegistry {
             let key = self.scope(repository).tags();
             Ok(self.cache.tags.serial(key, self.cache.options.fresh).await)
         })
+    }
+
+    fn always_asked(&self) -> Option<SharedRegistry> {
+        Some(Arc::new(Self { always: true, ..self.clone() }))
+    }
+
+    fn blob_url<'a>(&'a self, repository: &'a Repository, digest: &'a Digest) -> Answer<'a, url::Url> {
+        self.inner.blob_url(repository, digest)
     }
 
     fn manifest<'a>(
