@@ -11,6 +11,12 @@ pub const APPLICATION_ZIP: &str = "application/zip";
 /// Type of the layer that holds the bytes of `cue.mod/module.cue`.
 pub const CUE_MODULE_FILE: &str = "application/vnd.cue.modulefile.v1";
 
+/// `artifactType` of the mark that withdraws a version.
+pub const YANK_MARK: &str = "application/vnd.ocimod.yanked.v1";
+/// Type of a configuration or a layer that is there only because one has to be (image specification, "Guidance for an Empty
+/// Descriptor"). Its content is [`EMPTY_CONFIG`].
+pub const EMPTY: &str = "application/vnd.oci.empty.v1+json";
+
 /// The configuration blob of every module: no program reads it.
 pub const EMPTY_CONFIG: &[u8] = b"{}";
 
@@ -18,6 +24,11 @@ pub const EMPTY_CONFIG: &[u8] = b"{}";
 pub const DEPENDENCY: &str = "works.cue.module";
 /// Annotation of a dependency layer, `true`: only needed where the module is the main one.
 pub const MAIN_ONLY: &str = "works.cue.mainonly";
+
+/// Annotation of a mark: `true` where the version is withdrawn, `false` where it was.
+pub const YANKED: &str = "works.ocimod.yanked";
+/// Annotation of a mark: why, in one line.
+pub const YANK_REASON: &str = "works.ocimod.yanked.reason";
 
 /// Annotation of the whole: the version, without `v`.
 pub const VERSION: &str = "org.opencontainers.image.version";

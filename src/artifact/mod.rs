@@ -3,8 +3,11 @@
 pub mod media_types;
 mod module;
 mod tag;
+mod yank;
 
 pub use module::{ArtifactError, Content, DependencyLayer, ModuleArtifact, ModuleFileLayer};
 pub use tag::{
-    TagError, TaggedVersion, bundle_tag, cue_tag, immutable_twins, module_tag, version_of, versions,
+    TagError, TaggedVersion, bundle_tag, cue_tag, immutable_twins, module_tag, tags_of, version_of, versions,
+    yank_tag, yank_tags,
 };
+pub use yank::{MarkForm, NoMark, Reason, ReasonError, YankMark};

@@ -14,6 +14,9 @@ use crate::oci::Tag;
 /// In front, since a suffix would be read as a pre-release or as build metadata.
 const BUNDLE: &str = "bundle.";
 
+/// Begins the tag of the mark that withdraws a version. In front, for the same reason.
+const YANKED: &str = "yanked.";
+
 /// The version would not fit a tag.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TagError {
@@ -48,14 +51,48 @@ pub fn bundle_tag(tag: &Tag) -> Result<Tag, TagError> {
     format!("{BUNDLE}{tag}").parse().map_err(|_| TagError::TooLong(tag.to_string()))
 }
 
+/// Where the mark of a yank is for the version at `tag`.
+pub fn yank_tag(tag: &Tag) -> Result<Tag, TagError> {
+    format!("{YANKED}{tag}").parse().map_err(|_| TagError::TooLong(tag.to_string()))
+}
+
 /// The version that a tag says, in either spelling; `None` for everything else.
 pub fn version_of(tag: &Tag) -> Option<Version> {
     // A pre-release and a build part have no `_` of their own, so the first one stands for the `+`.
     Version::parse(&tag.as_str().replacen('_', "+", 1)).ok()
 }
 
+/// The tags of yank marks, by the version that each is about: of both spellings where both are there, and also of versions that have
+/// no tag themselves. What they say is for their manifests to tell.
+pub fn yank_tags<'a>(tags: impl IntoIterator<Item = &'a Tag>) -> BTreeMap<Version, Vec<Tag>> {
+    let mut marks: BTreeMap<Version, Vec<Tag>> = BTreeMap::new();
+    for tag in tags {
+        let about = tag.as_str().strip_prefix(YANKED).and_then(|bare| bare.parse().ok());
+        if let Some(version) = about.as_ref().and_then(version_of) {
+            marks.entry(version).or_default().push(tag.clone());
+        }
+    }
+    marks
+}
+
+/// Every tag of a version: its own in each spelling, then those of its bundle, then those of its yank mark.
+pub fn tags_of<'a>(version: &Version, tags: impl IntoIterator<Item = &'a Tag>) -> Vec<Tag> {
+    let rank = |tag: &Tag| {
+        let text = tag.as_str();
+        let (rank, bare) = match (text.strip_prefix(BUNDLE), text.strip_prefix(YANKED)) {
+            (Some(bare), _) => (1, bare),
+            (None, Some(bare)) => (2, bare),
+            (None, None) => (0, text),
+        };
+        (version_of(&bare.parse().ok()?)? == *version).then_some(rank)
+    };
+    let mut found: Vec<_> = tags.into_iter().filter_map(|tag| Some((rank(tag)?, tag.clone()))).collect();
+    found.sort();
+    found.into_iter().map(|(_, tag)| tag).collect()
+}
+
 /// Whether a tag is that of a version or of its bundle, and so must not be moved once it is there: the other spelling of the same
-/// then, which must not be another thing either. `None` for every other tag.
+/// then, which must not be another thing either. `None` for every other tag: the mark of a yank comes and goes.
 pub fn immutable_twins(tag: &Tag) -> Option<Vec<Tag>> {
     let (prefix, bare) = match tag.as_str().strip_prefix(BUNDLE) {
         Some(bare) => (BUNDLE, bare),
@@ -203,5 +240,37 @@ mod tests {
             let twins = immutable_twins(&tag.parse().unwrap());
             assert_eq!(twins, twin.map(|twin| vec![twin.parse().unwrap()]), "{tag}");
         }
+    }
+
+    #[test]
+    fn the_tags_of_a_version_are_found_whichever_way_they_are_spelt() {
+        let tags: Vec<Tag> = [
+            "yanked.1.2.0",
+            "v1.2.0",
+            "latest",
+            "bundle.v1.2.0",
+            "yanked.v1.2.0",
+            "v1.2.0_b",
+            "1.2.0",
+            "yanked.v1.2.0_b",
+            "yanked.latest",
+            "yanked.",
+            "yanked.bundle.v1.2.0",
+            "v1.2.1",
+        ]
+        .iter()
+        .map(|tag| tag.parse().unwrap())
+        .collect();
+        let version = Version::parse("1.2.0").unwrap();
+        let texts = |tags: &[Tag]| tags.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(
+            texts(&tags_of(&version, &tags)),
+            ["1.2.0", "v1.2.0", "bundle.v1.2.0", "yanked.1.2.0", "yanked.v1.2.0"]
+        );
+        let marks = yank_tags(&tags);
+        assert_eq!(texts(&marks[&version]), ["yanked.1.2.0", "yanked.v1.2.0"]);
+        assert_eq!(texts(&marks[&Version::parse("1.2.0+b").unwrap()]), ["yanked.v1.2.0_b"]);
+        assert_eq!(marks.len(), 2);
+        assert_eq!(yank_tag(&"v1.2.0".parse().unwrap()).unwrap().as_str(), "yanked.v1.2.0");
     }
 }

@@ -1,4 +1,4 @@
-//! `ocimod config show`: every setting, its value, and where that comes from.
+//! `ocimod config show`: every setting, its value, and where that comes from; and `config client`: what a server's users paste.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -9,11 +9,12 @@ use serde_json::Value;
 
 use super::Context;
 use super::failure::{ExitStatus, Failure};
-use super::module_options::parse_address;
+use super::module_options::{parse_address, parse_host};
 use super::printer::{Answer, write_columns};
 use super::registry_options::user_folder;
 use super::settings::{Origin, Setting, variable_name};
 use crate::operations::OperationError;
+use crate::operations::client_setup::{ClientSetup, ClientSetupRequest, ServerAddress};
 use crate::operations::published;
 use crate::operations::routes::Place;
 
@@ -27,6 +28,7 @@ pub struct Config {
 #[derive(Clone, Debug, Subcommand)]
 enum ConfigVerb {
     Show(Show),
+    Client(Client),
 }
 
 /// Show every setting, its value and where it comes from; or where a module would be kept
@@ -35,6 +37,33 @@ struct Show {
     /// The module whose place is shown
     #[arg(value_name = "ADDRESS")]
     address: Option<String>,
+}
+
+/// Show what a user of a server pastes: client configuration, token, module block
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:
+  ocimod config client modules.acme.example
+  ocimod config client http://127.0.0.1:8080
+  ocimod config client modules.acme.example --for registry.opentofu.org")]
+struct Client {
+    /// The server: `HOST[:PORT]`, or a URL; https unless it is on this machine or says `http://`
+    #[arg(value_name = "HOST")]
+    server: String,
+    /// The host that users write in `source` [default: the server's own]
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
+    /// The path in front of every route, where the server has one
+    #[arg(long, value_name = "PATH")]
+    base_path: Option<String>,
+    /// Get the modules of this other host from the server
+    #[arg(long = "for", value_name = "HOST")]
+    in_place_of: Option<String>,
+}
+
+impl Answer for ClientSetup {
+    fn write_text(&self, text: &mut String) -> std::fmt::Result {
+        text.write_str(&self.text())
+    }
 }
 
 /// `address` and `places`: the repositories where the module may be; it is pushed to the first.
@@ -98,10 +127,10 @@ impl ShownSetting {
 
 impl Config {
     pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
-        let ConfigVerb::Show(Show { address }) = &self.verb;
-        match address {
-            Some(address) => show_places(context, address).await,
-            None => Self::show_settings(context),
+        match &self.verb {
+            ConfigVerb::Show(Show { address: Some(address) }) => show_places(context, address).await,
+            ConfigVerb::Show(Show { address: None }) => Self::show_settings(context),
+            ConfigVerb::Client(client) => client.show(context),
         }
     }
 
@@ -114,6 +143,27 @@ impl Config {
             registry.value = format!("dir:{}", folder.display()).into();
         }
         context.printer.answer(&ShownSettings { file: context.settings.file().map(Into::into), settings })?;
+        Ok(ExitStatus::Done)
+    }
+}
+
+impl Client {
+    fn show(&self, context: &Context) -> Result<ExitStatus, Failure> {
+        let server = ServerAddress::parse(&self.server).map_err(|error| Failure::usage(error.to_string()))?;
+        let base_path = self.base_path.as_deref().unwrap_or_default();
+        let server = server.below(base_path).ok_or_else(|| {
+            Failure::usage(format!("`{base_path}` is no path that can stand in front of every route"))
+                .with_hint("write for example `--base-path /ocimod`")
+        })?;
+        let host = |host: &Option<String>| host.as_deref().map(parse_host).transpose();
+        context.printer.answer(&ClientSetup::new(&ClientSetupRequest {
+            server,
+            host: host(&self.host)?,
+            in_place_of: host(&self.in_place_of)?,
+            asks_for_tokens: None,
+            is_registry: None,
+            answers_cue: None,
+        }))?;
         Ok(ExitStatus::Done)
     }
 }

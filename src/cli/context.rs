@@ -1,7 +1,5 @@
 //! What a verb works with, beside its own options, and how that becomes what operations ask for.
 
-use std::sync::Arc;
-
 use super::environment::Environment;
 use super::failure::Failure;
 use super::module_options::{parse_address, parse_constraint};
@@ -12,7 +10,6 @@ use crate::module::Address;
 use crate::operations::connect::Connection;
 use crate::operations::published::{self, StoredModule};
 use crate::operations::routes::{RepositoryTemplate, Routes};
-use crate::registry::Cache;
 use crate::registry::credentials::{CredentialEnvironment, CredentialSource};
 
 /// What a verb works with, beside its own options.
@@ -60,7 +57,6 @@ impl Context {
             identity,
             folder,
             makes_stores: false,
-            cache: None,
         })
     }
 
@@ -72,15 +68,6 @@ impl Context {
     /// The same for writing: folders become stores where they are none.
     pub(super) async fn routes_to_write(&self, choice: &RegistryChoice) -> Result<Routes, Failure> {
         self.routes(choice, Connection { makes_stores: true, ..self.connection(choice)? }).await
-    }
-
-    /// The same for a server, which keeps what registries elsewhere answer.
-    pub(super) async fn routes_to_serve(
-        &self,
-        choice: &RegistryChoice,
-        cache: Option<Arc<Cache>>,
-    ) -> Result<Routes, Failure> {
-        self.routes(choice, Connection { makes_stores: true, cache, ..self.connection(choice)? }).await
     }
 
     async fn routes(&self, choice: &RegistryChoice, connection: Connection) -> Result<Routes, Failure> {

@@ -11,7 +11,7 @@ use super::failure::{ExitStatus, Failure};
 use super::printer::{Answer, visible_line};
 use crate::artifact::DependencyLayer;
 use crate::module::Host;
-use crate::operations::inspect;
+use crate::operations::{inspect, yank};
 
 /// Show a module's manifest, module file, dependencies, inputs and outputs
 #[derive(Args, Clone, Debug)]
@@ -48,11 +48,14 @@ impl ShownDependency {
     }
 }
 
-/// `address`, `version`, `digest`, `kind`, `reference`, `manifest`, `module_file`, `dependencies`, `inputs`, `outputs`.
+/// `address`, `version`, `yanked`, `reason`, `digest`, `kind`, `reference`, `manifest`, `module_file`, `dependencies`, `inputs`, `outputs`.
 #[derive(Serialize)]
 struct InspectAnswer {
     address: String,
     version: Option<String>,
+    yanked: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
     digest: String,
     kind: &'static str,
     reference: String,
@@ -70,6 +73,9 @@ impl Answer for InspectAnswer {
         let mut line = |label: &str, value: &str| writeln!(text, "{label:<13} {}", visible_line(value));
         line("address", &self.address)?;
         line("version", self.version.as_deref().unwrap_or("-"))?;
+        if self.yanked {
+            line("yanked", self.reason.as_deref().unwrap_or("yes"))?;
+        }
         line("kind", self.kind)?;
         line("reference", &self.reference)?;
         line("digest", &self.digest)?;
@@ -112,9 +118,12 @@ impl Inspect {
     pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
         let (address, stored) = context.stored(&self.address, self.version.as_deref()).await?;
         let inspected = inspect::inspect(&stored).await?;
+        let yank = yank::of(&stored).await?;
         context.printer.answer(&InspectAnswer {
             address: address.to_string(),
             version: stored.version.as_ref().map(ToString::to_string),
+            yanked: yank.is_some(),
+            reason: yank.flatten().map(|reason| reason.to_string()),
             digest: stored.digest.to_string(),
             kind: stored.artifact.kind.as_str(),
             reference: stored.name(),

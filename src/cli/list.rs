@@ -10,7 +10,7 @@ use super::Context;
 use super::failure::{ErrorKind, ExitStatus, Failure};
 use super::inspect::without_placeholder;
 use super::module_options::parse_address;
-use super::printer::{Answer, write_columns};
+use super::printer::{Answer, visible_line, write_columns};
 use super::registry_options::RegistryChoice;
 use crate::operations::list::{self, ListedModule};
 use crate::operations::published;
@@ -50,6 +50,8 @@ struct ShownModule {
     /// The newest version.
     version: String,
     versions: usize,
+    /// Whether all versions are yanked.
+    yanked: bool,
 }
 
 impl ShownModule {
@@ -60,23 +62,30 @@ impl ShownModule {
             repository: listed.repository,
             version: listed.latest.to_string(),
             versions: listed.versions,
+            yanked: listed.yanked,
         }
     }
 }
 
 impl Answer for ModulesAnswer {
     fn write_text(&self, text: &mut String) -> std::fmt::Result {
-        let rows: Vec<_> =
-            self.modules.iter().map(|it| [without_placeholder(&it.module), &it.version, it.kind]).collect();
+        let row = |it: &ShownModule| {
+            let version = if it.yanked { format!("{} (yanked)", it.version) } else { it.version.clone() };
+            [without_placeholder(&it.module).to_owned(), version, it.kind.to_owned()]
+        };
+        let rows: Vec<_> = self.modules.iter().map(row).collect();
+        let rows: Vec<_> = rows.iter().map(|row| row.each_ref().map(String::as_str)).collect();
         write_columns(text, &rows)
     }
 }
 
-/// `module`, `repository`, and `versions`: an array of objects, ascending.
+/// `module`, `repository`, `checked`, and `versions`: an array of objects, ascending.
 #[derive(Serialize)]
 struct VersionsAnswer {
     module: String,
     repository: String,
+    /// Whether what is no module was left out.
+    checked: bool,
     versions: Vec<ShownVersion>,
 }
 
@@ -86,14 +95,21 @@ struct ShownVersion {
     #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
     yanked: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
 }
 
 impl Answer for VersionsAnswer {
     fn write_text(&self, text: &mut String) -> std::fmt::Result {
-        self.versions.iter().try_for_each(|it| match &it.digest {
-            Some(digest) => writeln!(text, "{}  {digest}", it.version),
-            None => writeln!(text, "{}", it.version),
-        })
+        for it in &self.versions {
+            let digest = it.digest.iter().map(|digest| format!("  {digest}"));
+            let yanked = it.yanked.then(|| match &it.reason {
+                Some(reason) => format!("  yanked: {}", visible_line(reason)),
+                None => "  yanked".to_owned(),
+            });
+            writeln!(text, "{}{}", it.version, digest.chain(yanked).collect::<String>())?;
+        }
+        Ok(())
     }
 }
 
@@ -135,17 +151,24 @@ impl List {
         let mut published =
             published::find(&routes, &module).await.map_err(|error| choice.explain(error.into()))?;
         published.keep(address.version.as_ref());
-        published.leave_modules().await?;
-        let versions = list::versions(&published, self.digests || published.place.target.is_local).await?;
+        let listed = list::versions(&published, self.digests).await?;
+        if !listed.is_checked {
+            context.printer.note(
+                "there are too many versions to look at each, so tags that look like versions and hold something else are among them",
+            );
+        }
         context.printer.answer(&VersionsAnswer {
             module: module.to_string(),
             repository: published.place.name(),
-            versions: versions
+            checked: listed.is_checked,
+            versions: listed
+                .versions
                 .into_iter()
                 .map(|listed| ShownVersion {
                     version: listed.version.to_string(),
                     digest: listed.digest.map(|digest| digest.to_string()),
-                    yanked: false,
+                    yanked: listed.yanked,
+                    reason: listed.reason.map(|reason| reason.to_string()),
                 })
                 .collect(),
         })?;

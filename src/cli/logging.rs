@@ -66,7 +66,8 @@ fn subscriber(
     let layer = tracing_subscriber::fmt::layer().with_writer(move || printer.log_writer());
     let layer = match format {
         LogFormat::Text => layer.boxed(),
-        LogFormat::Json => layer.json().boxed(),
+        // The one span that there is would be told twice.
+        LogFormat::Json => layer.json().with_span_list(false).boxed(),
     };
     Registry::default().with(layer.with_filter(targets(level)))
 }
@@ -103,6 +104,7 @@ mod tests {
         let (streams, stdout, stderr) = captured::streams();
         let printer = Printer::new(streams, Format::Json, true);
         tracing::subscriber::with_default(subscriber(&printer, LogFormat::Json, LogLevel::Info), || {
+            let _request = tracing::error_span!("request", id = "7f3c").entered();
             tracing::info!(status = 200, "answered");
             tracing::debug!("not this");
         });
@@ -110,6 +112,21 @@ mod tests {
         let line: serde_json::Value = serde_json::from_str(&stderr.text()).unwrap();
         assert_eq!(line["fields"]["message"], "answered");
         assert_eq!(line["fields"]["status"], 200);
+        assert_eq!(line["span"]["id"], "7f3c");
+        assert!(line.get("spans").is_none());
         assert_eq!(stderr.text().lines().count(), 1);
+    }
+
+    #[test]
+    fn no_word_of_a_stranger_makes_a_line_or_a_field() {
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let (streams, _, stderr) = captured::streams();
+            let printer = Printer::new(streams, Format::Text, false);
+            tracing::subscriber::with_default(subscriber(&printer, format, LogLevel::Info), || {
+                tracing::info!(client = "x\n2026-01-01 INFO token=\"admin\"", "download");
+            });
+            assert_eq!(stderr.text().lines().count(), 1, "{}", stderr.text());
+            assert!(!stderr.text().contains("token=\"admin\""), "{}", stderr.text());
+        }
     }
 }

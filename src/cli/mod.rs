@@ -10,6 +10,7 @@ mod check;
 mod completion;
 mod config;
 mod context;
+mod delete;
 mod duration;
 mod environment;
 mod expiry;
@@ -30,6 +31,7 @@ mod size;
 mod store;
 mod token;
 mod version;
+mod yank;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -40,6 +42,7 @@ pub use check::Check;
 pub use completion::Completion;
 pub use config::Config;
 pub use context::Context;
+pub use delete::Delete;
 pub use environment::Environment;
 pub use failure::{Classify, ErrorKind, ExitStatus, Failure};
 pub use inspect::Inspect;
@@ -56,6 +59,7 @@ pub use settings::{Origin, Setting, Settings, variable_name};
 pub use store::Store;
 pub use token::Token;
 pub use version::Version;
+pub use yank::{Unyank, Yank};
 
 use settings::Stop;
 
@@ -120,7 +124,10 @@ pub enum Verb {
     Inspect(Inspect),
     Check(Check),
     Pack(Pack),
-    Serve(Serve),
+    Serve(Box<Serve>),
+    Yank(Yank),
+    Unyank(Unyank),
+    Delete(Delete),
     Store(Store),
     Token(Token),
     Config(Config),
@@ -174,6 +181,9 @@ fn run_verb(verb: Verb, context: &Context) -> Result<ExitStatus, Failure> {
             Verb::Inspect(verb) => until_interrupted(verb.run(context)).await,
             Verb::Check(verb) => until_interrupted(Box::pin(verb.run(context))).await,
             Verb::Pack(verb) => until_interrupted(verb.run(context)).await,
+            Verb::Yank(verb) => until_interrupted(verb.run(context)).await,
+            Verb::Unyank(verb) => until_interrupted(verb.run(context)).await,
+            Verb::Delete(verb) => until_interrupted(verb.run(context)).await,
             Verb::Store(verb) => until_interrupted(verb.run(context)).await,
             Verb::Token(verb) => verb.run(context).await,
             Verb::Config(verb) => verb.run(context).await,
@@ -239,6 +249,9 @@ mod tests {
                 "check",
                 "pack",
                 "serve",
+                "yank",
+                "unyank",
+                "delete",
                 "store",
                 "token",
                 "config",
@@ -309,6 +322,8 @@ mod tests {
         digests            false                                      default
         dry-run            false                                      default
         expires            -                                          default
+        for                -                                          default
+        force              false                                      default
         format             text                                       default
         grace              1h                                         default
         host               -                                          default
@@ -319,6 +334,9 @@ mod tests {
         listen             127.0.0.1:8080                             default
         log-format         text                                       default
         log-level          -                                          default
+        max-connections    -                                          default
+        max-requests       -                                          default
+        metrics-listen     -                                          default
         module-repository  m/{name}                                   command line
         namespace          -                                          default
         output             -                                          default
@@ -326,9 +344,11 @@ mod tests {
         print-address      -                                          default
         push               -                                          default
         quiet              false                                      default
+        reason             -                                          default
         registry           dir:/home/jo/.local/share/ocimod/registry  default
         repair             false                                      default
         repositories       -                                          default
+        request-timeout    1m                                         default
         scan-every         60s                                        default
         stale-for          24h                                        default
         strict             false                                      default

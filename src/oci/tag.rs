@@ -23,6 +23,13 @@ pub struct TagError {
 }
 
 impl Tag {
+    /// The tag that stands for a manifest's referrers where a registry has no list of them: algorithm and hex, the latter cut to what a
+    /// tag can hold (distribution specification, "Referrers Tag Schema").
+    pub fn of_referrers(subject: &Digest) -> Self {
+        // Letters, a hyphen and 64 hexadecimal digits are a tag.
+        Self(format!("{}-{}", subject.algorithm().name(), &subject.hex()[..64]))
+    }
+
     /// The tag as it stands in a URL.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -105,6 +112,16 @@ mod tests {
         let digest = Digest::of(b"{}").to_string();
         assert!(matches!(digest.parse().unwrap(), Reference::Digest(_)));
         assert!("sha256:baddigeststring".parse::<Reference>().is_err());
+    }
+
+    #[test]
+    fn every_digest_has_a_tag_for_its_referrers() {
+        let sha256 = Digest::of(b"x");
+        assert_eq!(Tag::of_referrers(&sha256).as_str(), format!("sha256-{}", sha256.hex()));
+        let sha512: Digest = format!("sha512:{}", "ab".repeat(64)).parse().unwrap();
+        let tag = Tag::of_referrers(&sha512);
+        assert_eq!(tag.as_str(), format!("sha512-{}", "ab".repeat(32)));
+        assert_eq!(tag.as_str().parse(), Ok(tag));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::registry::credentials::CredentialSource;
 use crate::registry::directory::{DirectoryOptions, DirectoryRegistry};
 use crate::registry::remote::{RegistryHost, RegistryHostError, RemoteOptions, RemoteRegistry, TlsOptions};
 use crate::registry::{
-    Answer, Cache, ManifestHead, Page, PageRequest, Registry, RegistryError, SharedRegistry, StoredManifest,
+    Answer, ManifestHead, Page, PageRequest, Registry, RegistryError, SharedRegistry, StoredManifest,
 };
 
 use super::error::{OperationError, Result};
@@ -35,8 +35,6 @@ pub struct Connection {
     pub folder: PathBuf,
     /// Whether a folder that is no store is made one. Else it is a registry that holds nothing.
     pub makes_stores: bool,
-    /// What registries elsewhere answered, where it is kept. Folders are not: they are on disk already.
-    pub cache: Option<Arc<Cache>>,
 }
 
 impl Connection {
@@ -124,13 +122,7 @@ impl Connection {
                 RegistryLocation::Directory(path) => {
                     open_directory(self.folder.join(path), self.makes_stores).await?
                 }
-                _ => {
-                    let remote = self.remote(location)?;
-                    match &self.cache {
-                        Some(cache) => Arc::new(cache.over(remote, &key)),
-                        None => remote,
-                    }
-                }
+                _ => self.remote(location)?,
             },
         };
         opened.insert(key.clone(), Arc::clone(&registry));

@@ -43,7 +43,7 @@ pub enum OperationError {
         places: Vec<String>,
     },
     /// The module is there, but no version fits.
-    #[error("no version of `{module}` satisfies `{constraint}`; {}", available(versions))]
+    #[error("no version of `{module}` satisfies `{constraint}`; {}", available(versions, yanked))]
     NoVersion {
         /// The module.
         module: String,
@@ -51,6 +51,8 @@ pub enum OperationError {
         constraint: Constraint,
         /// What there is.
         versions: Vec<Version>,
+        /// What there is beside that and is yanked.
+        yanked: Vec<Version>,
     },
     /// What is kept under that version is no module.
     #[error("{reference}: {source}")]
@@ -190,13 +192,18 @@ impl OperationError {
                 }
                 _ => "give it another name, or push it to another registry or prefix".to_owned(),
             }),
-            Self::NoVersion { constraint, versions, .. } => {
+            Self::NoVersion { constraint, versions, yanked, .. } => {
                 let matching = |version: &&Version| {
                     version.is_prerelease() && constraint.matches(&version.without_prerelease())
                 };
-                versions.iter().rev().find(matching).map(|version| {
-                    format!("a pre-release is chosen only by its exact version, such as `{version}`")
-                })
+                match yanked.iter().rev().find(|version| constraint.matches(version)) {
+                    Some(version) => Some(format!(
+                        "a yanked version is chosen only by its exact number, such as `{version}`"
+                    )),
+                    None => versions.iter().rev().find(matching).map(|version| {
+                        format!("a pre-release is chosen only by its exact version, such as `{version}`")
+                    }),
+                }
             }
             _ => None,
         }
@@ -204,14 +211,20 @@ impl OperationError {
 }
 
 /// The versions there are, the newest few of them.
-fn available(versions: &[Version]) -> String {
-    const SHOWN: usize = 10;
-    if versions.is_empty() {
-        return "there is no version at all".to_owned();
+fn available(versions: &[Version], yanked: &[Version]) -> String {
+    match (versions, yanked) {
+        ([], []) => "there is no version at all".to_owned(),
+        (versions, []) => format!("there is {}", newest_of(versions)),
+        ([], yanked) => format!("there are only yanked versions: {}", newest_of(yanked)),
+        (versions, yanked) => format!("there is {}; yanked: {}", newest_of(versions), newest_of(yanked)),
     }
+}
+
+fn newest_of(versions: &[Version]) -> String {
+    const SHOWN: usize = 10;
     let newest: Vec<_> = versions.iter().rev().take(SHOWN).map(ToString::to_string).collect();
     let more = versions.len().saturating_sub(SHOWN);
-    let mut text = format!("there is {}", newest.join(", "));
+    let mut text = newest.join(", ");
     if more > 0 {
         // Writing to a string cannot fail.
         let _ = write!(text, " and {more} older");

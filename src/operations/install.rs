@@ -99,6 +99,8 @@ struct Own {
     is_cut: bool,
     /// What its tags say already.
     versions: HashSet<Version>,
+    /// The versions that it withdraws, also where others bring them along.
+    yanked: HashSet<Version>,
     places: Vec<Place>,
 }
 
@@ -207,19 +209,19 @@ impl Installer {
             embedded = believed;
             is_cut |= is_fewer;
         }
+        embedded.retain(|version, _| !own.yanked.contains(version));
         let mut versions = Vec::new();
         let mut published = own.published;
         if let Some(published) = &mut published {
+            published.leave_unyanked().await?;
             leave_modules(published, &found).await?;
             versions.extend(published.listed().map(|version| (version.clone(), None)));
         }
-        if versions.is_empty() && embedded.is_empty() {
+        // A module whose versions are all withdrawn is there, and has none.
+        let is_withdrawn = published.is_some() && !own.yanked.is_empty();
+        if versions.is_empty() && embedded.is_empty() && !is_withdrawn {
             return Ok(None);
         }
-        let mut read = own.places;
-        read.extend(
-            embedded.values().flat_map(|claim| claim.holders.iter().map(|holder| holder.place.clone())),
-        );
         if !embedded.is_empty() {
             versions.extend(embedded.into_iter().map(|(version, claim)| (version, Some(claim))));
             // As in a repository: by precedence, ties by the tag that a version has.
@@ -237,14 +239,21 @@ impl Installer {
             exists: false,
             is_cut: false,
             versions: HashSet::new(),
+            yanked: HashSet::new(),
             places: places.clone(),
         };
         for place in &places {
             let published = published::at(module, place).await?;
-            if published.versions.is_empty() || !self.holds(asked, module, &published).await? {
+            // A repository that has nothing but marks withdraws what is in others alone.
+            if published.versions.is_empty() {
+                own.yanked.extend(published.yanked().await?.keys().cloned());
+                continue;
+            }
+            if !self.holds(asked, module, &published).await? {
                 continue;
             }
             own.exists = true;
+            own.yanked.extend(published.yanked().await?.keys().cloned());
             own.versions.extend(published.listed().cloned());
             if !may_read(place) {
                 own.is_cut = true;

@@ -5,19 +5,23 @@ use std::collections::BTreeMap;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::archive::ModuleKind;
-use crate::artifact::ArtifactError;
+use crate::artifact::{ArtifactError, Reason, TaggedVersion};
 use crate::module::{CuePath, Version};
-use crate::oci::{Digest, Reference, Repository};
+use crate::oci::{Digest, Reference};
 use crate::registry::RegistryError;
 
+use super::catalog;
 use super::error::{OperationError, Result};
 use super::published::{self, Published};
 use super::routes::{ModuleName, Place, Routes, Target};
 
-/// A catalog with more repositories is broken off: somebody's registry goes on without end.
-const MAX_REPOSITORIES: usize = 100_000;
 /// Requests under way at once: enough to hide the delay of a far registry, few enough not to be throttled.
 const CONCURRENCY: usize = 8;
+/// How many manifests of a remote repository are read to leave out what is no module: more versions are listed as their tags say them.
+/// Most modules have fewer, and then a list is true at the cost of a second.
+const MAX_LOOKS: usize = 64;
+/// How many manifests are read to find out whether a repository holds a module at all: most in a shared registry hold images.
+const MAX_CANDIDATES: usize = 4;
 
 /// A module of a registry.
 #[derive(Clone, Debug)]
@@ -28,9 +32,12 @@ pub struct ListedModule {
     pub repository: String,
     /// Who can read it.
     pub kind: ModuleKind,
-    /// Its newest version: the highest one that is no pre-release, where there is one.
+    /// Its newest version: the highest one that is neither yanked nor a pre-release, where there is one; then the highest that is not
+    /// yanked.
     pub latest: Version,
-    /// How many versions there are.
+    /// Whether that is yanked, and so are all of them.
+    pub yanked: bool,
+    /// How many versions there are, yanked ones among them.
     pub versions: usize,
 }
 
@@ -39,8 +46,21 @@ pub struct ListedModule {
 pub struct ListedVersion {
     /// The version.
     pub version: Version,
-    /// The digest of its manifest, where it was asked for.
+    /// The digest of its manifest, where it was asked for or came by the way.
     pub digest: Option<Digest>,
+    /// Whether it is yanked.
+    pub yanked: bool,
+    /// Why it is.
+    pub reason: Option<Reason>,
+}
+
+/// The versions of a module.
+#[derive(Clone, Debug)]
+pub struct ListedVersions {
+    /// The versions, ascending.
+    pub versions: Vec<ListedVersion>,
+    /// Whether each was looked at; else there may be tags among them that look like versions and are something else.
+    pub is_checked: bool,
 }
 
 /// What a registry has of modules.
@@ -54,14 +74,9 @@ pub struct Listing {
 
 /// Every module in every registry that is set. Fails where a registry does not answer at all.
 pub async fn modules(routes: &Routes) -> Result<Listing> {
-    // Several prefixes may lead to one registry.
-    let targets: BTreeMap<_, _> = routes
-        .targets()
-        .map(|target| ((target.identity.to_string(), target.prefix.clone()), target))
-        .collect();
     let mut listing = Listing::default();
-    for target in targets.into_values() {
-        let mut listed = stream::iter(repositories(target).await?)
+    for target in targets(routes) {
+        let mut listed = stream::iter(catalog::repositories(target).await?)
             .map(|place| async move { (module_at(&place).await, place) })
             .buffered(CONCURRENCY);
         while let Some((module, place)) = listed.next().await {
@@ -77,71 +92,111 @@ pub async fn modules(routes: &Routes) -> Result<Listing> {
     Ok(listing)
 }
 
+/// Every registry that is set, each once: several prefixes may lead to one.
+pub(super) fn targets(routes: &Routes) -> Vec<&Target> {
+    let targets: BTreeMap<_, _> =
+        routes.targets().map(|target| ((target.identity.as_ref(), target.prefix.as_str()), target)).collect();
+    targets.into_values().collect()
+}
+
 /// Whether a registry has gone or asks for patience: the repositories behind this one would fail like it.
-fn is_passing(error: &OperationError) -> bool {
+pub(super) fn is_passing(error: &OperationError) -> bool {
     let OperationError::Registry { source, .. } = error else { return false };
     matches!(source, RegistryError::Unavailable { .. } | RegistryError::TooManyRequests { .. })
 }
 
-/// The repositories of a registry below its prefix.
-async fn repositories(target: &Target) -> Result<Vec<Place>> {
-    let names = target.registry.all_repositories(MAX_REPOSITORIES).await;
-    let names = names.map_err(OperationError::registry(target.name.clone()))?;
-    let below = |name: &Repository| {
-        let rest = name.as_str().strip_prefix(&target.prefix);
-        target.prefix.is_empty() || rest.is_some_and(|rest| rest.starts_with('/'))
-    };
-    let places = names.into_iter().filter(below);
-    Ok(places.map(|repository| Place { target: target.clone(), repository }).collect())
+/// What to call whatever is in a repository, and the repository below the registry's prefix; `None` where nothing could be called so.
+/// Any name will do: it is only the repository that is looked at.
+pub(super) fn name_of(place: &Place) -> Option<(ModuleName, &str)> {
+    let below = place.below_prefix();
+    let path = CuePath::parse(&format!("{}/{below}", crate::module::Host::INTERNAL)).ok()?;
+    Some((ModuleName::Cue(path), below))
 }
 
 /// The module in a repository; `None` where it holds none.
 async fn module_at(place: &Place) -> Result<Option<ListedModule>> {
-    let below = match place.target.prefix.as_str() {
-        "" => place.repository.as_str(),
-        prefix => place.repository.as_str().get(prefix.len() + 1..).unwrap_or_default(),
-    };
-    // Any name will do: it is only the repository that is looked at.
-    let Ok(name) = CuePath::parse(&format!("{}/{below}", crate::module::Host::INTERNAL)) else {
-        return Ok(None);
-    };
-    let published = published::at(&ModuleName::Cue(name), place).await?;
-    let newest_stable = published.versions.iter().rev().find(|tagged| !tagged.version.is_prerelease());
-    let Some(latest) = newest_stable.or(published.versions.last()) else { return Ok(None) };
-    let stored = match published.load(latest).await {
-        Ok(stored) => stored,
-        Err(OperationError::NotAModule { source: ArtifactError::NotAModule { .. }, .. }) => return Ok(None),
-        Err(error) => return Err(error),
-    };
+    let Some((name, below)) = name_of(place) else { return Ok(None) };
+    let published = published::at(&name, place).await?;
+    let yanked = published.yanked().await?;
+    let rank =
+        |tagged: &&TaggedVersion| (!yanked.contains_key(&tagged.version), !tagged.version.is_prerelease());
+    let mut found = None;
+    // Best first: a repository may have tags that look like versions and are something else.
+    let mut candidates: Vec<&TaggedVersion> = published.versions.iter().rev().collect();
+    candidates.sort_by_key(|tagged| std::cmp::Reverse(rank(tagged)));
+    for tagged in candidates.into_iter().take(MAX_CANDIDATES) {
+        match published.load(tagged).await {
+            Ok(stored) => {
+                found = Some((tagged, stored));
+                break;
+            }
+            Err(OperationError::NotAModule { source: ArtifactError::NotAModule { .. }, .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let Some((latest, stored)) = found else { return Ok(None) };
     let file = stored.module_file().await?;
     Ok(Some(ListedModule {
         module: file.map_or_else(|| below.to_owned(), |file| file.module.base().to_string()),
         repository: place.name(),
         kind: stored.artifact.kind,
         latest: latest.version.clone(),
+        yanked: yanked.contains_key(&latest.version),
         versions: published.versions.len(),
     }))
 }
 
-/// The versions of a module, ascending; with their digests where `digests` says so, a request for each.
-pub async fn versions(published: &Published, digests: bool) -> Result<Vec<ListedVersion>> {
-    let place = &published.place;
-    stream::iter(&published.versions)
+/// The versions of a module, ascending, yanked ones among them. Tags that look like versions and hold something else are left out where
+/// that costs little; there digests are known too, elsewhere they cost a request each, which `digests` asks for.
+pub async fn versions(published: &Published, digests: bool) -> Result<ListedVersions> {
+    let yanked = published.yanked().await?;
+    let is_checked = published.place.target.is_local || published.versions.len() <= MAX_LOOKS;
+    let digests: Vec<Option<Option<Digest>>> = stream::iter(published.versions.clone())
         .map(|tagged| async move {
-            let digest = if digests {
-                let tag = if tagged.has_tag {
-                    tagged.tag.clone()
-                } else {
-                    crate::artifact::bundle_tag(&tagged.tag)?
-                };
-                let head = place.registry().manifest_head(&place.repository, &Reference::Tag(tag)).await;
-                Some(head.map_err(OperationError::registry(place.name()))?.digest)
+            if is_checked {
+                Ok(module_digest(&published.place, &tagged).await?.map(Some))
+            } else if digests {
+                tag_digest(&published.place, &tagged).await.map(|digest| Some(Some(digest)))
             } else {
-                None
-            };
-            Ok(ListedVersion { version: tagged.version.clone(), digest })
+                Ok::<_, OperationError>(Some(None))
+            }
         })
         .buffered(CONCURRENCY)
         .try_collect()
-        .await
+        .await?;
+    let versions = published.versions.iter().zip(digests).filter_map(|(tagged, digest)| {
+        Some(ListedVersion {
+            version: tagged.version.clone(),
+            digest: digest?,
+            yanked: yanked.contains_key(&tagged.version),
+            reason: yanked.get(&tagged.version).cloned().flatten(),
+        })
+    });
+    Ok(ListedVersions { versions: versions.collect(), is_checked })
+}
+
+/// The digest of a version's manifest; `None` where it is no module's.
+async fn module_digest(place: &Place, tagged: &TaggedVersion) -> Result<Option<Digest>> {
+    match published::load(place, tagged).await {
+        Ok(stored) => Ok(Some(stored.digest)),
+        Err(OperationError::NotAModule { reference, source }) => {
+            if !matches!(source, ArtifactError::NotAModule { .. }) {
+                tracing::warn!("{reference} is not listed: {source}");
+            }
+            Ok(None)
+        }
+        // It has gone since the tags were listed, or some registry lists what it does not have.
+        Err(OperationError::Registry { source, .. }) if source.is_not_found() => Ok(None),
+        Err(error @ OperationError::Registry { source: RegistryError::ManifestInvalid(_), .. }) => {
+            tracing::warn!("not listed: {error}");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn tag_digest(place: &Place, tagged: &TaggedVersion) -> Result<Digest> {
+    let tag = if tagged.has_tag { tagged.tag.clone() } else { crate::artifact::bundle_tag(&tagged.tag)? };
+    let head = place.registry().manifest_head(&place.repository, &Reference::Tag(tag)).await;
+    Ok(head.map_err(OperationError::registry(place.name()))?.digest)
 }

@@ -3,7 +3,9 @@
 pub mod access;
 pub mod catalog;
 pub mod check;
+pub mod client_setup;
 pub mod connect;
+pub mod delete;
 pub mod download;
 pub mod embedded;
 pub mod error;
@@ -24,6 +26,7 @@ pub mod resolve;
 pub mod routes;
 pub mod search;
 pub mod store;
+pub mod yank;
 pub mod zip_facts;
 
 pub use error::OperationError;

@@ -2,21 +2,23 @@
 //!
 //! Every verb and every endpoint that reads goes through here, so that they all mean the same by "version 1.2.0".
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use tokio::sync::OnceCell;
 
 use crate::archive::check::MAX_MODULE_FILE_SIZE;
 use crate::archive::{Listing, ModuleKind};
-use crate::artifact::{self, ArtifactError, DependencyLayer, ModuleArtifact, TaggedVersion};
+use crate::artifact::{self, ArtifactError, DependencyLayer, ModuleArtifact, TaggedVersion, YankMark};
 use crate::module::{Address, AddressAt, Constraint, CuePath, Host, ModuleFile, Version, VersionQuery};
-use crate::oci::{Digest, Manifest, Reference, Tag};
+use crate::oci::{Digest, Manifest, ManifestError, Reference, Tag};
 use crate::registry::RegistryError;
 
 use super::error::{OperationError, Result};
 use super::routes::{ModuleName, Place, Routes};
+use super::yank::{self, Yanked};
 
 /// A repository with more tags is broken off: somebody's registry goes on without end.
 pub const MAX_TAGS: usize = 200_000;
@@ -25,6 +27,9 @@ const CONCURRENCY: usize = 8;
 /// How many manifests are read, from the newest version on, to find one that is a module's or that says its path. A repository may
 /// have tags without end that look like versions and are none; one that was taken over from the placeholder host says so early.
 const MAX_LOOKS: usize = 50;
+/// How many yank marks of a repository are read, those of the newest versions first: one request each. Nobody withdraws so many by
+/// hand; whoever does it by a program has all the older ones taken for withdrawn.
+const MAX_MARKS: usize = 1_000;
 
 /// The versions of a module in its repository.
 #[derive(Clone, Debug)]
@@ -35,6 +40,10 @@ pub struct Published {
     pub place: Place,
     /// What is there, ascending.
     pub versions: Vec<TaggedVersion>,
+    /// The tags that may say that a version is yanked, also one that is not here itself.
+    marks: BTreeMap<Version, Vec<Tag>>,
+    /// What they say, once it was asked.
+    yanked: Arc<OnceCell<Yanked>>,
     /// What was read of it already: one request is asked for many things.
     loaded: Arc<Mutex<HashMap<Tag, StoredModule>>>,
 }
@@ -91,10 +100,28 @@ pub async fn find(routes: &Routes, module: &ModuleName) -> Result<Published> {
             return Ok(published);
         }
     }
-    Err(OperationError::NoModule {
-        module: module.to_string(),
-        places: places.iter().map(Place::name).collect(),
-    })
+    Err(no_module(module, &places))
+}
+
+/// The repository that is the module's own: where its versions are, else where the first would be pushed. Never one that another module
+/// has.
+pub(super) async fn home(routes: &Routes, module: &ModuleName) -> Result<Published> {
+    let places = routes.places(module)?;
+    let mut free = None;
+    for place in &places {
+        let published = at(module, place).await?;
+        if published.versions.is_empty() {
+            free.get_or_insert(published);
+        } else if published.holds(module).await? {
+            return Ok(published);
+        }
+    }
+    free.ok_or_else(|| no_module(module, &places))
+}
+
+fn no_module(module: &ModuleName, places: &[Place]) -> OperationError {
+    let places = places.iter().map(Place::name).collect();
+    OperationError::NoModule { module: module.to_string(), places }
 }
 
 /// The versions in one repository; none where there is no such repository.
@@ -103,8 +130,14 @@ pub async fn at(module: &ModuleName, place: &Place) -> Result<Published> {
         Err(error) if error.is_not_found() => Vec::new(),
         tags => tags.map_err(OperationError::registry(place.name()))?,
     };
-    let versions = artifact::versions(tags);
-    Ok(Published { module: module.clone(), place: place.clone(), versions, loaded: Arc::default() })
+    Ok(Published {
+        module: module.clone(),
+        place: place.clone(),
+        marks: artifact::yank_tags(&tags),
+        yanked: Arc::default(),
+        versions: artifact::versions(tags),
+        loaded: Arc::default(),
+    })
 }
 
 /// The module that an address names. A provider, or a place in a registry, is none.
@@ -167,10 +200,59 @@ impl Published {
         self.versions.iter().map(|tagged| &tagged.version)
     }
 
+    /// The versions that are yanked, and why: those of the repository, and those that it yanks where they are embedded elsewhere. The
+    /// marks are in the list of tags, so this costs nothing where there are none, and a request for each where there are some.
+    pub async fn yanked(&self) -> Result<&Yanked> {
+        self.yanked.get_or_try_init(|| self.read_marks()).await
+    }
+
+    async fn read_marks(&self) -> Result<Yanked> {
+        let place = &self.place;
+        if self.marks.len() > MAX_MARKS {
+            tracing::warn!(
+                "{place:?} yanks more than {MAX_MARKS} versions; the oldest of these count as yanked unread"
+            );
+        }
+        // Owned, since a stream of references is no future that every caller could send to another thread.
+        let marks: Vec<(Version, Vec<Tag>)> =
+            self.marks.iter().rev().map(|(version, tags)| (version.clone(), tags.clone())).collect();
+        let read: Vec<Option<(Version, _)>> = stream::iter(marks.into_iter().enumerate())
+            .map(|(position, (version, tags))| async move {
+                if position >= MAX_MARKS {
+                    return Ok(Some((version, None)));
+                }
+                for tag in &tags {
+                    if let Some(YankMark::Yanked(reason)) = yank::read(place, tag).await? {
+                        return Ok(Some((version, reason)));
+                    }
+                }
+                Ok::<_, OperationError>(None)
+            })
+            .buffered(CONCURRENCY)
+            .try_collect()
+            .await?;
+        Ok(read.into_iter().flatten().collect())
+    }
+
+    /// The marks of a version that may be yanked.
+    pub fn marks(&self, version: &Version) -> &[Tag] {
+        self.marks.get(version).map_or(&[], Vec::as_slice)
+    }
+
+    /// Leaves out the versions that are yanked, as every list for installing clients does.
+    pub async fn leave_unyanked(&mut self) -> Result<()> {
+        let yanked = self.yanked().await?.clone();
+        self.versions.retain(|tagged| !yanked.contains_key(&tagged.version));
+        Ok(())
+    }
+
     /// The highest version that satisfies a constraint, with its artifact. A version whose tag holds something else than a module is
-    /// passed over, up to a limit; `None` where no version is left.
+    /// passed over, up to a limit, and a yanked one unless it is asked for by its exact number; `None` where no version is left.
     pub async fn newest(&self, constraint: &Constraint) -> Result<Option<(TaggedVersion, StoredModule)>> {
-        let mut left: Vec<&TaggedVersion> = self.versions.iter().collect();
+        let (yanked, exact) = (self.yanked().await?, constraint.exact());
+        let is_left = |version: &Version| !yanked.contains_key(version) || exact.as_ref() == Some(version);
+        let mut left: Vec<&TaggedVersion> =
+            self.versions.iter().filter(|tagged| is_left(&tagged.version)).collect();
         for _ in 0..MAX_LOOKS {
             let chosen = constraint.highest(left.iter().map(|tagged| &tagged.version)).cloned();
             let Some(index) = left.iter().position(|tagged| Some(&tagged.version) == chosen.as_ref()) else {
@@ -178,7 +260,12 @@ impl Published {
             };
             let tagged = left.remove(index);
             match self.load(tagged).await {
-                Ok(stored) => return Ok(Some((tagged.clone(), stored))),
+                Ok(stored) => {
+                    if let Some(reason) = yanked.get(&tagged.version) {
+                        tracing::warn!("{} is yanked{}", stored.name(), yank::because(reason.as_ref()));
+                    }
+                    return Ok(Some((tagged.clone(), stored)));
+                }
                 // Asked for by its exact version, it is said what it is; and a module that lies is no other thing.
                 Err(OperationError::NotAModule { source: ArtifactError::NotAModule { .. }, .. })
                     if constraint.exact().is_none() => {}
@@ -190,16 +277,23 @@ impl Published {
 
     /// The same, where a version is needed.
     pub async fn choose(&self, constraint: &Constraint) -> Result<(TaggedVersion, StoredModule)> {
-        self.newest(constraint).await?.ok_or_else(|| self.no_version(constraint))
+        match self.newest(constraint).await? {
+            Some(chosen) => Ok(chosen),
+            None => Err(self.no_version(constraint).await?),
+        }
     }
 
     /// The error of a constraint that no version satisfies.
-    pub fn no_version(&self, constraint: &Constraint) -> OperationError {
-        OperationError::NoVersion {
+    pub async fn no_version(&self, constraint: &Constraint) -> Result<OperationError> {
+        let yanked = self.yanked().await?;
+        let (yanked, versions) =
+            self.listed().cloned().partition(|version: &Version| yanked.contains_key(version));
+        Ok(OperationError::NoVersion {
             module: self.module.to_string(),
             constraint: constraint.clone(),
-            versions: self.listed().cloned().collect(),
-        }
+            versions,
+            yanked,
+        })
     }
 
     /// That version's artifact.
@@ -212,33 +306,6 @@ impl Published {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         loaded.insert(version.tag.clone(), stored.clone());
         Ok(stored)
-    }
-
-    /// Leaves out the tags that look like versions and hold something else, such as images. Every manifest is read for that, so it is
-    /// done only where that costs no requests.
-    pub async fn leave_modules(&mut self) -> Result<()> {
-        if !self.place.target.is_local {
-            return Ok(());
-        }
-        let place = &self.place;
-        let checked: Vec<Option<TaggedVersion>> = stream::iter(self.versions.clone())
-            .map(|tagged| async move {
-                match load(place, &tagged).await {
-                    Ok(_) => Ok(Some(tagged)),
-                    Err(OperationError::NotAModule { reference, source }) => {
-                        if !matches!(source, ArtifactError::NotAModule { .. }) {
-                            tracing::warn!("{reference} is not listed: {source}");
-                        }
-                        Ok(None)
-                    }
-                    Err(error) => Err(error),
-                }
-            })
-            .buffered(CONCURRENCY)
-            .try_collect()
-            .await?;
-        self.versions = checked.into_iter().flatten().collect();
-        Ok(())
     }
 
     /// The module path that the newest version says; `None` where none of the newest does, as where another tool pushed them.
@@ -315,8 +382,16 @@ pub async fn load(place: &Place, version: &TaggedVersion) -> Result<StoredModule
 
 /// Reads the module at any tag or digest, its bundle aside.
 pub async fn load_reference(place: &Place, reference: &Reference) -> Result<StoredModule> {
-    let stored = place.registry().manifest(&place.repository, reference).await;
-    let stored = stored.map_err(OperationError::registry(place.reference(reference)))?;
+    let stored = match place.registry().manifest(&place.repository, reference).await {
+        // What tools pushed before there was OCI, say; a registry that answers a page of HTML fails.
+        Err(RegistryError::ManifestInvalid(ManifestError::UnknownType(kind)))
+            if kind.starts_with("application/vnd.") =>
+        {
+            let source = ArtifactError::NotAModule { found: format!("a manifest of type `{kind}`") };
+            return Err(OperationError::NotAModule { reference: place.reference(reference), source });
+        }
+        stored => stored.map_err(OperationError::registry(place.reference(reference)))?,
+    };
     let manifest = Manifest::parse(&stored.media_type, &stored.bytes)
         .map_err(RegistryError::from)
         .map_err(OperationError::registry(place.reference(reference)))?;

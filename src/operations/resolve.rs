@@ -231,12 +231,10 @@ impl Resolver<'_> {
             return Ok(());
         }
         let Some(published) = self.published(address, path, reach).await? else {
-            self.missing(call, address, reach, &constraint, None);
-            return Ok(());
+            return self.missing(call, address, reach, &constraint, None).await;
         };
         let Some((tagged, stored)) = published.newest(&constraint).await? else {
-            self.missing(call, address, reach, &constraint, Some(&published));
-            return Ok(());
+            return self.missing(call, address, reach, &constraint, Some(&published)).await;
         };
         let module = ModuleVersion::new(published.module.path().clone(), tagged.version);
         self.add(&stored, module, main_only).await
@@ -271,16 +269,16 @@ impl Resolver<'_> {
         Ok(published)
     }
 
-    fn missing(
+    async fn missing(
         &mut self,
         call: &Call,
         address: &TofuAddress,
         reach: Reach,
         constraint: &Constraint,
         published: Option<&Published>,
-    ) {
+    ) -> Result<()> {
         if self.routes.is_none() {
-            return;
+            return Ok(());
         }
         // A module may call what calls it: while its first version is pushed, that version is not there yet.
         let path = address.cue_path(&Host::opentofu_default());
@@ -288,18 +286,19 @@ impl Resolver<'_> {
             .module
             .is_some_and(|module| path.is_ok_and(|path| published::same_module(&path, module.path())));
         if is_self && self.version.is_none_or(|version| constraint.matches(version)) {
-            return;
+            return Ok(());
         }
         if reach == Reach::Default {
             let message = format!("`{address}` is not in the registry, so it is not embedded");
             self.outside.push(finding(call, "source-not-embedded", message));
-            return;
+            return Ok(());
         }
         let message = match published {
-            Some(published) => published.no_version(constraint).to_string(),
+            Some(published) => published.no_version(constraint).await?.to_string(),
             None => format!("module `{address}` is not in the registry; push it first"),
         };
         self.findings.push(finding(call, "dependency-missing", message));
+        Ok(())
     }
 
     /// Takes a version in, with what it brings along.

@@ -498,6 +498,18 @@ impl Routes {
         Self { routes, template: self.template.clone() }
     }
 
+    /// The same routes with every registry wrapped in something, once each: a counter, a cache.
+    #[must_use]
+    pub fn wrapped(mut self, mut wrap: impl FnMut(&Target) -> SharedRegistry) -> Self {
+        let mut known: Vec<(SharedRegistry, SharedRegistry)> = Vec::new();
+        for target in self.routes.iter_mut().filter_map(|(_, target)| target.as_mut()) {
+            let wrapped = known.iter().find(|(bare, _)| Arc::ptr_eq(bare, &target.registry));
+            let wrapped = wrapped.map_or_else(|| wrap(target), |(_, wrapped)| Arc::clone(wrapped));
+            known.push((std::mem::replace(&mut target.registry, Arc::clone(&wrapped)), wrapped));
+        }
+        self
+    }
+
     /// Every registry.
     pub fn targets(&self) -> impl Iterator<Item = &Target> {
         self.routes.iter().filter_map(|(_, target)| target.as_ref())

@@ -6,6 +6,7 @@
 
 pub mod cached;
 mod content;
+pub mod counted;
 pub mod credentials;
 pub mod directory;
 mod error;

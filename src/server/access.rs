@@ -373,7 +373,6 @@ pub(super) fn token_needed(app: &App, parts: &Parts) -> ApiError {
 }
 
 /// Lets through who may read every repository; for all others there is nothing here. For routes that tell of all of them at once.
-#[expect(dead_code, reason = "the route that tells of all repositories, `/metrics`, comes with the metrics")]
 pub(super) async fn require_everywhere(caller: Caller, request: Request, next: Next) -> Response {
     if caller.may_everywhere(Right::Read) {
         next.run(request).await

@@ -2,6 +2,7 @@
 //!
 //! Time-outs on headers and bodies catch who sends slowly or not at all. A caller who asks for a large blob and then reads
 //! nothing would hold a connection, an open file and buffers for as long as it likes: only the connection itself sees that.
+//! Those beyond the number that the server takes are closed at once.
 
 use std::future::{Ready, ready};
 use std::io;
@@ -14,12 +15,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
+use super::limits::{Connections, Place};
+
 /// How long not one byte may be taken: more than any break of a line that is still in use.
 const WRITE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Sends small answers at once, and bounds writes in time.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Acceptor;
+/// Sends small answers at once, and bounds writes in time and connections in number.
+#[derive(Clone)]
+pub(super) struct Acceptor(pub(super) Connections);
 
 impl<S> Accept<TcpStream, S> for Acceptor {
     type Stream = Connection<TcpStream>;
@@ -27,7 +30,11 @@ impl<S> Accept<TcpStream, S> for Acceptor {
     type Future = Ready<io::Result<(Self::Stream, S)>>;
 
     fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
-        ready(stream.set_nodelay(true).map(|()| (Connection::new(stream, WRITE_TIMEOUT), service)))
+        let Some(place) = self.0.enter() else {
+            return ready(Err(io::ErrorKind::QuotaExceeded.into()));
+        };
+        let connection = Connection { place: Some(place), ..Connection::new(stream, WRITE_TIMEOUT) };
+        ready(connection.stream.set_nodelay(true).map(|()| (connection, service)))
     }
 }
 
@@ -37,11 +44,14 @@ pub(super) struct Connection<S> {
     patience: Duration,
     /// Runs while a write waits.
     waiting: Option<Pin<Box<Sleep>>>,
+    /// Its place among all connections, until it ends.
+    #[allow(dead_code)] // what it does is to be dropped
+    place: Option<Place>,
 }
 
 impl<S> Connection<S> {
     fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, patience, waiting: None }
+        Self { stream, patience, waiting: None, place: None }
     }
 
     /// What a write came to, or that it has waited for too long.

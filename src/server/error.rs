@@ -103,9 +103,21 @@ pub enum ApiError {
     /// A token is asked for in a way that is none.
     #[error("the parameter `grant_type` has to be `password` or `refresh_token`")]
     Grant,
+    /// There are as many requests as the server takes.
+    #[error("the server has too much to do at the moment")]
+    Busy,
+    /// What was asked for took longer than the server waits for anything.
+    #[error("the answer took too long")]
+    SlowAnswer,
+    /// The caller's body came a little at a time.
+    #[error("the request's body came too slowly")]
+    SlowBody,
     /// The server is about to end.
     #[error("the server is stopping")]
     Stopping,
+    /// The server has just begun, and does not know yet what there is.
+    #[error("the server is looking through the registry for the first time")]
+    Starting,
     /// The registry behind the server gave no sign in time.
     #[error("the registry has not answered in time")]
     NotReady,
@@ -128,7 +140,9 @@ impl ApiError {
             Self::ReadOnly => 405,
             Self::ForeignHost | Self::Proxied | Self::ForeignOrigin | Self::Link(_) | Self::Denied => 403,
             Self::NoToken { .. } | Self::WrongToken { .. } => 401,
-            Self::Stopping | Self::NotReady => 503,
+            Self::SlowBody => 408,
+            Self::Busy | Self::Stopping | Self::Starting | Self::NotReady => 503,
+            Self::SlowAnswer => 504,
             Self::Unbuildable(_) | Self::Panicked(_) => 500,
         };
         StatusCode::from_u16(number).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
@@ -140,7 +154,7 @@ impl ApiError {
             _ if self.status().is_server_error() => None,
             Self::Registry(error) | Self::Push(error) => error.code(),
             Self::Request(error) => Some(error.status().1),
-            Self::OutOfOrder { .. } | Self::BrokenBody => Some(ErrorCode::BlobUploadInvalid),
+            Self::OutOfOrder { .. } | Self::BrokenBody | Self::SlowBody => Some(ErrorCode::BlobUploadInvalid),
             Self::NoMediaType => Some(ErrorCode::ManifestInvalid),
             Self::NoEndpoint | Self::ReadOnly | Self::Grant => Some(ErrorCode::Unsupported),
             Self::ForeignHost | Self::Proxied | Self::ForeignOrigin | Self::Link(_) | Self::Denied => {
@@ -149,7 +163,13 @@ impl ApiError {
             Self::NoToken { .. } | Self::WrongToken { .. } => Some(ErrorCode::Unauthorized),
             // None of these is an answer of the distribution API.
             Self::Operation(_) | Self::NotFound(_) => Some(ErrorCode::NameUnknown),
-            Self::Stopping | Self::NotReady | Self::Unbuildable(_) | Self::Panicked(_) => None,
+            Self::Busy
+            | Self::SlowAnswer
+            | Self::Stopping
+            | Self::Starting
+            | Self::NotReady
+            | Self::Unbuildable(_)
+            | Self::Panicked(_) => None,
         };
         code.map_or(UNKNOWN, ErrorCode::as_str)
     }
@@ -169,7 +189,13 @@ impl ApiError {
     /// What the caller is told.
     fn public_message(&self) -> Cow<'static, str> {
         match self.status() {
-            _ if matches!(self, Self::Stopping | Self::NotReady) => self.to_string().into(),
+            _ if matches!(
+                self,
+                Self::Busy | Self::SlowAnswer | Self::Stopping | Self::Starting | Self::NotReady
+            ) =>
+            {
+                self.to_string().into()
+            }
             _ if matches!(self, Self::Operation(OperationError::NotSearchedYet { .. })) => {
                 "the server has just started and looks through its registry; try again".into()
             }
@@ -247,6 +273,8 @@ impl ApiError {
             _ if self.status() == StatusCode::METHOD_NOT_ALLOWED => {
                 set(header::ALLOW, "GET, HEAD".to_owned());
             }
+            // What is left of the body is not read, so nothing else can come on this connection.
+            (Self::SlowBody, _) => set(header::CONNECTION, "close".to_owned()),
             _ if self.status() == StatusCode::SERVICE_UNAVAILABLE => {
                 set(header::RETRY_AFTER, RETRY_AFTER.as_secs().to_string());
             }

@@ -12,6 +12,8 @@ mod discovery;
 mod error;
 mod health;
 mod host_check;
+mod limits;
+mod metrics;
 mod modules;
 mod oci;
 mod reload;
@@ -19,6 +21,7 @@ mod rendered;
 mod request_log;
 pub mod self_signed;
 mod signature;
+mod start_page;
 mod tls;
 mod token;
 
@@ -53,9 +56,13 @@ pub use archive::{ArchiveMode, Archives, DEFAULT_LINK_LIFETIME};
 pub use archive_link::LinkError;
 pub use base_path::{BasePath, BasePathError};
 pub use error::ApiError;
+use limits::Connections;
+pub use limits::Limits;
+pub use metrics::{CacheNumbers, Metrics, MetricsPlace};
 pub use oci::{DistributionRequest, RequestError};
 pub use reload::{Hangups, Live, ReloadError, Reloads};
 pub use signature::{Keys, KeysError};
+pub use start_page::StartPage;
 pub use tls::{ServerCertificate, TlsError};
 
 /// A request's line and headers are read into memory. The largest that there is reason for is a bearer token of some 16 KiB.
@@ -66,6 +73,10 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a body may pause, in and out. A registry behind us may be slow to begin with a blob; a client waits as long.
 const BODY_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// How many connections the address of the metrics has open: a few collectors and probes. They are not taken from the others, so that a
+/// server with too much to do can still be looked at.
+const MAX_METRICS_CONNECTIONS: usize = 32;
 
 /// How many requests one HTTP/2 connection may have open: what a client needs to pull a large image.
 const MAX_STREAMS: u32 = 128;
@@ -91,6 +102,14 @@ pub struct ServerOptions {
     pub certificate: Option<Live<ServerCertificate>>,
     /// The path in front of every route.
     pub base_path: Option<BasePath>,
+    /// Whether requests can be answered from copies while the registry is away.
+    pub serves_copies: bool,
+    /// Whether `/metrics` is among the routes.
+    pub metrics: MetricsPlace,
+    /// What keeps the server within bounds.
+    pub limits: Limits,
+    /// What the start page has to know.
+    pub start_page: StartPage,
 }
 
 /// What the handlers share.
@@ -102,6 +121,8 @@ pub struct App {
     /// How the server is run.
     pub options: ServerOptions,
     answers: rendered::KeptAnswers,
+    metrics: Arc<Metrics>,
+    gate: limits::Gate,
     readiness: health::Readiness,
     stopping: AtomicBool,
 }
@@ -112,7 +133,9 @@ impl App {
         Self {
             registry,
             installer,
+            gate: limits::Gate::new(&options.limits),
             options,
+            metrics: Arc::default(),
             answers: rendered::KeptAnswers::default(),
             readiness: health::Readiness::default(),
             stopping: AtomicBool::new(false),
@@ -130,6 +153,16 @@ impl App {
         }
     }
 
+    /// Counts into these numbers, which others count into too.
+    #[must_use]
+    pub fn with_metrics(self, metrics: Arc<Metrics>) -> Self {
+        Self { metrics, ..self }
+    }
+
+    fn is_starting(&self) -> bool {
+        !self.installer.search().is_complete()
+    }
+
     fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
@@ -137,13 +170,13 @@ impl App {
 
 /// Every route.
 pub fn router(app: Arc<App>) -> Router {
-    let routes = reachable_everywhere()
+    let routes = reachable_everywhere(&app)
         .nest("/v1/modules/{namespace}/{name}/{system}", module())
         .nest("/v1/hosts/{hostname}/modules/{namespace}/{name}/{system}", module());
     let Some(base) = app.options.base_path.clone() else {
         return finished(routes.merge(distribution(&app)), app);
     };
-    let at_root = finished(reachable_everywhere().merge(distribution(&app)), Arc::clone(&app));
+    let at_root = finished(reachable_everywhere(&app).merge(distribution(&app)), Arc::clone(&app));
     Router::new().nest(base.as_str(), finished(routes, app)).fallback_service(at_root)
 }
 
@@ -156,8 +189,15 @@ fn module() -> Router<Arc<App>> {
 }
 
 /// What is at the root, and below the base path too.
-fn reachable_everywhere() -> Router<Arc<App>> {
-    Router::new()
+fn reachable_everywhere(app: &App) -> Router<Arc<App>> {
+    let routes = match app.options.metrics {
+        MetricsPlace::Beside => {
+            Router::new().route("/metrics", get(metrics::serve).layer(from_fn(access::require_everywhere)))
+        }
+        MetricsPlace::Apart => Router::new(),
+    };
+    routes
+        .route("/", get(start_page::show))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/.well-known/terraform.json", get(discovery::services))
@@ -185,20 +225,21 @@ fn finished(routes: Router<Arc<App>>, app: Arc<App>) -> Router {
     layered(routes, app)
 }
 
-/// The layers, from the innermost to the outermost: what a stranger sent reaches no handler, and every
-/// handler knows who calls; a panic is an error like others;
-/// errors get their body; and the log sees what the caller sees, with every byte of it.
+/// The layers, from the innermost to the outermost: what a stranger sent reaches no handler, and every handler knows who calls; a panic
+/// is an error like others; there are bounds to what goes on at a time; errors get their body; and the log sees what the caller sees,
+/// with every byte of it.
 fn layered(routes: Router, app: Arc<App>) -> Router {
     let nosniff = HeaderValue::from_static("nosniff");
     routes
         .layer(from_fn_with_state(Arc::clone(&app), access::identify))
-        .layer(from_fn_with_state(app, host_check::check))
+        .layer(from_fn_with_state(Arc::clone(&app), host_check::check))
         .layer(CatchPanicLayer::custom(panicked))
+        .layer(from_fn_with_state(Arc::clone(&app), limits::bound))
         .layer(from_fn(error::render))
         .layer(SetResponseHeaderLayer::overriding(header::X_CONTENT_TYPE_OPTIONS, nosniff))
         .layer(RequestBodyTimeoutLayer::new(BODY_TIMEOUT))
         .layer(map_response(bounded))
-        .layer(from_fn(request_log::log))
+        .layer(from_fn_with_state(app, request_log::log))
 }
 
 /// Breaks an answer off whose source has stopped. A body of known length is in memory already; wrapped, it would lose that
@@ -229,10 +270,12 @@ pub async fn serve(
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let server = axum_server::from_tcp(listener)?;
+    let connections = Connections::new(app.options.limits.max_connections, &app.metrics);
+    let connection = connection::Acceptor(connections);
     match app.options.certificate.clone() {
-        None => run(server.acceptor(connection::Acceptor), app, shutdown).await,
+        None => run(server.acceptor(connection), app, shutdown).await,
         Some(certificate) => {
-            let acceptor = tls::acceptor(certificate).map_err(io::Error::other)?;
+            let acceptor = tls::acceptor(certificate, connection).map_err(io::Error::other)?;
             run(server.acceptor(acceptor), app, shutdown).await
         }
     }
@@ -272,4 +315,31 @@ where
     app.stopping.store(true, Ordering::Relaxed);
     handle.graceful_shutdown(Some(SHUTDOWN_DEADLINE));
     serving.await
+}
+
+/// Answers `/metrics`, and the probes, on an address of their own until the future is dropped. Whoever opens that address says who
+/// reaches it; on this machine a page in a browser must not.
+pub async fn serve_metrics(listener: TcpListener, app: Arc<App>) -> io::Result<()> {
+    let is_local = listener.local_addr()?.ip().is_loopback();
+    let routes = Router::new()
+        .route("/metrics", get(metrics::serve))
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .fallback(|| async { ApiError::NoEndpoint })
+        .with_state(Arc::clone(&app));
+    let routes = if is_local {
+        routes.layer(from_fn_with_state(Arc::clone(&app), host_check::check_open))
+    } else {
+        routes
+    };
+    listener.set_nonblocking(true)?;
+    let connections = Connections::new(MAX_METRICS_CONNECTIONS, &app.metrics);
+    let mut server = axum_server::from_tcp(listener)?.acceptor(connection::Acceptor(connections));
+    let builder = server.http_builder();
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(MAX_HEADER_SIZE);
+    server.serve(routes.layer(from_fn(error::render)).into_make_service()).await
 }

@@ -17,6 +17,7 @@ use super::archive;
 use super::archive_link::Route;
 use super::error::ApiError;
 use super::rendered::{Basis, Rendered};
+use super::request_log::{self, Download};
 use crate::module::{Host, TofuAddress, Version};
 use crate::operations::OperationError;
 use crate::operations::install::{self, Asked, Installable, MayRead, Offer};
@@ -157,11 +158,22 @@ pub(super) fn marked(mut answer: Response<Body>, seen: Observed) -> Response<Bod
 }
 
 /// "Download Source Code for a Specific Module Version"
-pub(super) async fn download(State(app): State<Arc<App>>, path: Given<Path<VersionPath>>) -> Answer {
+pub(super) async fn download(
+    State(app): State<Arc<App>>,
+    path: Given<Path<VersionPath>>,
+    headers: HeaderMap,
+) -> Answer {
     let Path(path) = given(path)?;
     let (installable, seen) = observed(path.find(&app)).await;
     let installable = installable?;
     let location = archive::location(&app, &path, &installable).await?;
+    let AddressPath { namespace, name, system, .. } = &path.address;
+    let module = format!("{namespace}/{name}/{system}");
+    request_log::download(
+        &app,
+        &headers,
+        &Download { token: None, namespace, module, version: &path.version },
+    );
     let body = json!({"location": location}).to_string();
     Response::builder()
         .header(CONTENT_TYPE, "application/json")

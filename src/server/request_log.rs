@@ -1,51 +1,108 @@
 //! A line in the log for each request, written when its answer has gone out or has broken off.
 //!
-//! It says the route and not the path, and nothing of the query or the headers: there are tokens and signed links in them.
+//! It says the route and not the path, and nothing of the query or the headers: there are tokens and signed links in them. The one
+//! exception is what a download is asked with, shortened to a product's name and version. The same numbers go to the metrics.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::{MatchedPath, Request};
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use http_body::{Frame, SizeHint};
 use tracing::{Instrument, Span};
 
+use super::App;
+use super::limits::Turn;
+use super::metrics::{Ended, Metrics, Present};
+
 /// Names the request in our log and in that of a proxy before us.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// A product's name and version are some 20 characters long.
+const MAX_CLIENT: usize = 64;
 
 /// The route that a request took, where the router's own word for it is too coarse.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Route(pub(super) &'static str);
 
 /// Gives the request an id, and its answer a line in the log.
-pub(super) async fn log(request: Request, next: Next) -> Response {
+pub(super) async fn log(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let started = Instant::now();
+    let present = app.metrics.request_begins();
     let method = request.method().clone();
     let id = request.headers().get(REQUEST_ID).filter(|id| is_id(id)).cloned().unwrap_or_else(new_id);
-    let matched = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let matched = request.extensions().get::<MatchedPath>().map(|path| Arc::from(path.as_str()));
+    // Of the highest importance, so that whatever is logged of a request has its id.
     let span =
-        tracing::info_span!("request", id = id.to_str().unwrap_or_default(), token = tracing::field::Empty);
+        tracing::error_span!("request", id = id.to_str().unwrap_or_default(), token = tracing::field::Empty);
+    let (request, received) = counted(request);
 
     let mut response = next.run(request).instrument(span.clone()).await;
     response.headers_mut().insert(REQUEST_ID, id);
-    let route = response.extensions().get::<Route>().map(|route| route.0.to_owned()).or(matched);
+    let route = response.extensions().get::<Route>().map(|route| Arc::from(route.0)).or(matched);
+    let turn = response.extensions_mut().remove::<Turn>();
     let length = response.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     let has_no_body = method == Method::HEAD || response.body().is_end_stream();
     let line = Line {
         span,
-        route: route.unwrap_or_else(|| "none".to_owned()),
+        route: route.unwrap_or_else(|| Arc::from("none")),
         status: response.status(),
         length: length.and_then(|length| length.parse().ok()),
         bytes: 0,
+        received,
         complete: has_no_body,
         method,
         started,
+        until_headers: started.elapsed(),
+        metrics: Arc::clone(&app.metrics),
+        _held: (present, turn),
     };
     response.map(|body| Body::new(LoggedBody { body, line }))
+}
+
+/// The request with its body counted, where it has one.
+fn counted(request: Request) -> (Request, Option<Arc<AtomicU64>>) {
+    if request.body().is_end_stream() {
+        return (request, None);
+    }
+    let bytes = Arc::new(AtomicU64::new(0));
+    let received = Arc::clone(&bytes);
+    (request.map(|body| Body::new(ReceivedBody { body, bytes })), Some(received))
+}
+
+/// A module's zip was asked for and its link given: who, what, and with what.
+pub(super) struct Download<'a> {
+    /// The name of the caller's token, as the access file has it; `None` where nobody had to say who they are.
+    pub(super) token: Option<&'a str>,
+    /// Whose module it is, and the module: names of something that is there.
+    pub(super) namespace: &'a str,
+    pub(super) module: String,
+    /// Its version, as it was asked for.
+    pub(super) version: &'a str,
+}
+
+/// Logs and counts a download. All but the client are names of what there is, and what is logged as a field is written quoted and escaped
+/// in both formats, so that nobody makes lines or fields of their own.
+pub(super) fn download(app: &App, headers: &HeaderMap, download: &Download<'_>) {
+    let Download { token, namespace, module, version } = download;
+    tracing::info!(token = token.unwrap_or("none"), module, version, client = client(headers), "download");
+    app.metrics.downloaded(namespace);
+}
+
+/// The product that asks, as `OpenTofu/1.12.6`: the first word of `User-Agent`, and nothing that could be more than a name.
+fn client(headers: &HeaderMap) -> &str {
+    let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+    let product = agent.split([' ', '(', ';']).next().unwrap_or_default();
+    let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./+".contains(&byte);
+    let end = product.bytes().take(MAX_CLIENT).take_while(|byte| is_fine(*byte)).count();
+    // What was counted is ASCII.
+    product.get(..end).filter(|client| !client.is_empty()).unwrap_or("none")
 }
 
 /// An id of a proxy is taken over if it can be nothing else than an id.
@@ -65,30 +122,80 @@ fn new_id() -> HeaderValue {
 struct Line {
     span: Span,
     method: Method,
-    route: String,
+    route: Arc<str>,
     status: StatusCode,
     started: Instant,
+    until_headers: Duration,
     /// What the headers promise.
     length: Option<u64>,
     bytes: u64,
+    /// What came of the request's body.
+    received: Option<Arc<AtomicU64>>,
     complete: bool,
+    metrics: Arc<Metrics>,
+    /// What lasts as long as the answer.
+    _held: (Present, Option<Turn>),
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
         let _entered = self.span.enter();
+        let (duration, complete) = (self.started.elapsed(), self.complete || self.length == Some(self.bytes));
+        let received = self.received.as_ref().map_or(0, |bytes| bytes.load(Ordering::Relaxed));
+        self.metrics.request_ends(&Ended {
+            route: Arc::clone(&self.route),
+            method: self.method.clone(),
+            status: self.status,
+            until_headers: self.until_headers,
+            duration,
+            request_bytes: received,
+            response_bytes: self.bytes,
+            complete,
+        });
         tracing::info!(
             method = self.method.as_str(),
-            route = self.route,
+            route = &*self.route,
             status = self.status.as_u16(),
-            duration_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
             bytes = self.bytes,
-            complete = self.complete || self.length == Some(self.bytes),
+            received,
+            complete,
             "{} {} {}",
             self.method,
             self.route,
             self.status.as_u16(),
         );
+    }
+}
+
+/// A request's body that counts what passes.
+struct ReceivedBody {
+    body: Body,
+    bytes: Arc<AtomicU64>,
+}
+
+impl HttpBody for ReceivedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+            self.bytes.fetch_add(length, Ordering::Relaxed);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -149,5 +256,21 @@ mod tests {
         }
         assert!(is_id(&new_id()));
         assert_ne!(new_id(), new_id());
+    }
+
+    #[test]
+    fn a_client_is_a_product_s_name_and_nothing_else() {
+        let of = |agent: &[u8]| {
+            let agent = HeaderValue::from_bytes(agent).expect("a header's value");
+            client(&HeaderMap::from_iter([(header::USER_AGENT, agent)])).to_owned()
+        };
+        assert_eq!(of(b"OpenTofu/1.12.6 (+https://opentofu.org) more"), "OpenTofu/1.12.6");
+        assert_eq!(of(b"Terraform/1.11.4"), "Terraform/1.11.4");
+        assert_eq!(of(b"x\" status=200 token=\"admin"), "x");
+        assert_eq!(of(b"a\tb"), "a");
+        assert_eq!(of(b"=x"), "none");
+        assert_eq!(of("\u{202e}x".as_bytes()), "none");
+        assert_eq!(of(&[b'a'; 1000]).len(), MAX_CLIENT);
+        assert_eq!(client(&HeaderMap::new()), "none");
     }
 }

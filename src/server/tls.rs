@@ -85,6 +85,7 @@ impl ResolvesServerCert for Current {
 /// Speaks TLS on every connection, and below it bounds writes in time as without.
 pub(super) fn acceptor(
     certificate: Live<ServerCertificate>,
+    connection: connection::Acceptor,
 ) -> Result<RustlsAcceptor<connection::Acceptor>, TlsError> {
     let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider)
@@ -93,12 +94,13 @@ pub(super) fn acceptor(
     let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(Current(certificate)));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let acceptor = RustlsAcceptor::new(RustlsConfig::from_config(Arc::new(config)));
-    Ok(acceptor.handshake_timeout(HANDSHAKE_TIMEOUT).acceptor(connection::Acceptor))
+    Ok(acceptor.handshake_timeout(HANDSHAKE_TIMEOUT).acceptor(connection))
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use super::super::limits::Connections;
     use super::*;
 
     fn pair() -> (String, String) {
@@ -129,6 +131,7 @@ mod tests {
         let (certificate, key) = pair();
         let parsed = ServerCertificate::parse(certificate.as_bytes(), key.as_bytes()).unwrap();
         assert_eq!(format!("{parsed:?}"), "ServerCertificate(1 in its chain)");
-        acceptor(Live::fixed(parsed)).unwrap();
+        let connections = Connections::new(1, &Arc::default());
+        acceptor(Live::fixed(parsed), connection::Acceptor(connections)).unwrap();
     }
 }

@@ -319,6 +319,11 @@ async fn whoever_shows_no_token_is_turned_away_everywhere_but_where_nothing_is_n
     let archive = "/v1/modules/acme/label/null/1.0.0/archive.zip";
     assert_ne!(site.get("nobody", archive).await.status, 401);
     assert_eq!(site.get("wrong", archive).await.status, 401);
+    for (name, status) in
+        [("read-all", 200), ("until-9000", 200), ("read-acme", 404), ("only-push-acme", 404)]
+    {
+        assert_eq!(site.get(name, "/metrics").await.status, status, "{name}: it tells of all repositories");
+    }
     // An error in the request is none for whoever may not ask.
     for path in ["/v2/A/tags/list", "/v2/a/manifests/sha256:x", "/v2/_catalog?n=x", "/v2/nothing"] {
         assert_eq!(site.get("nobody", path).await.status, 401, "{path}");

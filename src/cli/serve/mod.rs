@@ -7,8 +7,7 @@ mod limits;
 mod search;
 mod tls;
 
-use std::fmt::Write as _;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -26,12 +25,18 @@ use super::module_options::{parse_address, parse_host, parse_version};
 use super::registry_options::RegistryChoice;
 use super::settings::Origin;
 use crate::module::Host;
+use crate::operations::client_setup::{ClientSetup, ClientSetupRequest, ServerAddress};
 use crate::operations::install::Installer;
 use crate::operations::prepare::Naming;
 use crate::operations::push::{self, PushRequest};
 use crate::operations::routes::Routes;
 use crate::operations::search::Search;
-use crate::server::{self, App, BasePath, Hangups, Reloads, ServerOptions};
+use crate::registry::cached::CacheStatistics;
+use crate::registry::counted::CountedRegistry;
+use crate::registry::{Cache, SharedRegistry};
+use crate::server::{
+    self, App, BasePath, CacheNumbers, Hangups, Metrics, MetricsPlace, Reloads, ServerOptions, StartPage,
+};
 
 /// Serve modules to OpenTofu and Terraform, and the embedded registry to every OCI client
 #[derive(Args, Clone, Debug)]
@@ -112,6 +117,7 @@ impl<'a> FirstPush<'a> {
 impl Serve {
     pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
         let host = self.host.as_deref().map(parse_host).transpose()?;
+        let limits = self.limits.limits()?;
         self.access.check(self.listen, self.allow_anonymous)?;
         // From here on the signal to read files again does not end the process.
         let (hangups, mut reloads) = (Hangups::listen(), Reloads::default());
@@ -130,18 +136,27 @@ impl Serve {
             })?,
         };
         let cache = self.cache.open(context, &choice)?;
-        let routes = context.routes_to_serve(&choice, cache.clone()).await?;
+        let routes = context.routes_to_write(&choice).await?;
         for first in &self.push {
             self.push_first(context, &routes, first, host.as_ref()).await?;
         }
         let certificate = self.tls.open(context, self.listen.ip(), host.as_ref(), &mut reloads)?;
-        let listener = self.bind()?;
+        let metrics = Arc::new(Metrics::default());
+        // Below any cache: what is counted is what registries are asked for.
+        let routes = routes.wrapped(|target| {
+            let name = if target.is_local { "dir" } else { &target.name };
+            Arc::new(CountedRegistry::new(Arc::clone(&target.registry), metrics.observer(name)))
+                as SharedRegistry
+        });
+        let listener = bind(self.listen)?;
+        let metrics_listener = self.limits.metrics_listen.map(bind).transpose()?;
         let address = listener.local_addr().map_err(|error| {
             Failure::new(ErrorKind::Failed, format!("the address cannot be read: {error}"))
         })?;
         let embedded = choice.setting()?.single_directory().is_some();
-        let way = Way { address, is_https: certificate.is_some(), base_path: self.tls.base_path.as_ref() };
-        context.printer.note(&lines_to_paste(way, host.as_ref(), &routes, embedded));
+        let is_tls = certificate.is_some();
+        self.say_what_to_paste(context, address, host.as_ref(), &routes, embedded, is_tls)?;
+        let asks_for_tokens = !access.is_open();
         let options = ServerOptions {
             distribution: embedded,
             host: host.as_ref().map(ToString::to_string),
@@ -150,6 +165,15 @@ impl Serve {
             archives,
             certificate,
             base_path: self.tls.base_path.clone(),
+            serves_copies: cache.is_some(),
+            metrics: if metrics_listener.is_some() { MetricsPlace::Apart } else { MetricsPlace::Beside },
+            limits,
+            start_page: StartPage {
+                is_tls,
+                base_path: self.tls.base_path.as_ref().map(ToString::to_string).unwrap_or_default(),
+                asks_for_tokens: Some(asks_for_tokens),
+                answers_cue: embedded,
+            },
         };
         let registry =
             routes.targets().next().map(|target| Arc::clone(&target.registry)).ok_or_else(|| {
@@ -163,13 +187,21 @@ impl Serve {
             })?;
         }
         access::reload_at_hangup(options.access.clone());
+        let routes = kept(routes, cache.as_ref(), &metrics);
         let search = Arc::new(Search::new(&routes, self.search.options(context)));
         let looking = tokio::spawn({
             let search = Arc::clone(&search);
             async move { search.run().await }
         });
-        let app = Arc::new(App::new(registry, Installer::new(routes, host, search, cache), options));
+        let installer = Installer::new(routes, host, search, cache);
+        let app = Arc::new(App::new(registry, installer, options).with_metrics(metrics));
         tokio::spawn(reloads.run(hangups));
+        if let Some(listener) = metrics_listener {
+            if let Ok(address) = listener.local_addr() {
+                context.printer.note(&format!("metrics on http://{address}/metrics"));
+            }
+            tokio::spawn(serve_metrics(listener, Arc::clone(&app)));
+        }
         server::serve(listener, app, stop_signal())
             .await
             .map_err(|error| Failure::new(ErrorKind::Failed, format!("the server stopped: {error}")))?;
@@ -185,6 +217,36 @@ impl Serve {
             ));
         }
         Ok(RegistryChoice::Temporary(folder.to_owned()))
+    }
+
+    /// Says where the server is, and what its users paste.
+    fn say_what_to_paste(
+        &self,
+        context: &Context,
+        address: SocketAddr,
+        host: Option<&Host>,
+        routes: &Routes,
+        is_registry: bool,
+        is_tls: bool,
+    ) -> Result<(), Failure> {
+        let wrong = || Failure::usage("there is no address that clients could reach this server by");
+        let listening = ServerAddress::listening(address, is_tls);
+        // With a certificate clients ask the host itself, and find the rest by discovery; else its name is in a `host` block alone.
+        let named = host.filter(|_| is_tls).map(|host| format!("https://{host}:{}", address.port()));
+        let server = named.and_then(|url| ServerAddress::parse(&url).ok()).unwrap_or(listening);
+        let base_path = self.tls.base_path.as_ref().map_or("", BasePath::as_str);
+        let setup = ClientSetup::new(&ClientSetupRequest {
+            server: server.below(base_path).ok_or_else(wrong)?,
+            host: if is_tls { None } else { Some(host.cloned().unwrap_or_else(Host::internal)) },
+            in_place_of: None,
+            asks_for_tokens: Some(false),
+            is_registry: Some(is_registry),
+            answers_cue: Some(is_registry),
+        });
+        let url = setup.url.as_str();
+        let (from, text) = (routes.describe(), setup.text());
+        context.printer.note(&format!("serving modules on {url} from {from}\n\n{}", text.trim_end()));
+        Ok(())
     }
 
     async fn push_first(
@@ -214,86 +276,56 @@ impl Serve {
         context.printer.note(&format!("pushed {} {version}", pushed.address));
         Ok(())
     }
+}
 
-    fn bind(&self) -> Result<TcpListener, Failure> {
-        TcpListener::bind(self.listen).map_err(|error| {
-            let failure =
-                Failure::new(ErrorKind::Failed, format!("cannot listen on {}: {error}", self.listen));
-            match error.kind() {
-                std::io::ErrorKind::AddrInUse => {
-                    let other = SocketAddr::new(self.listen.ip(), 0);
-                    failure.with_hint(format!(
-                        "take a free port with `--listen {other}`, or stop what uses this one"
-                    ))
-                }
-                std::io::ErrorKind::PermissionDenied => failure.with_hint(
-                    "ports below 1024 are the system's; take another, such as `--listen 127.0.0.1:8080`",
-                ),
-                _ => failure,
-            }
+/// The registries elsewhere with a memory: a folder is a disk already.
+fn kept(routes: Routes, cache: Option<&Arc<Cache>>, metrics: &Metrics) -> Routes {
+    let Some(cache) = cache else { return routes };
+    let numbers = Arc::clone(cache);
+    metrics.caches(move || cache_numbers(&numbers));
+    routes.wrapped(|target| {
+        let registry = Arc::clone(&target.registry);
+        if target.is_local { registry } else { Arc::new(cache.over(registry, &target.identity)) }
+    })
+}
+
+fn cache_numbers(cache: &Cache) -> Vec<CacheNumbers> {
+    let CacheStatistics { listing, tag, manifest, blob } = cache.statistics();
+    [("listing", listing), ("tag", tag), ("manifest", manifest), ("blob", blob)]
+        .into_iter()
+        .map(|(kind, numbers)| CacheNumbers {
+            kind,
+            hits: numbers.hits,
+            misses: numbers.misses,
+            stale: numbers.stale,
+            bytes: numbers.memory,
         })
-    }
+        .collect()
 }
 
-/// How clients reach this server.
-#[derive(Clone, Copy)]
-struct Way<'a> {
-    address: SocketAddr,
-    is_https: bool,
-    base_path: Option<&'a BasePath>,
+fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).map_err(|error| {
+        let failure = Failure::new(ErrorKind::Failed, format!("cannot listen on {address}: {error}"));
+        match error.kind() {
+            std::io::ErrorKind::AddrInUse => {
+                let other = SocketAddr::new(address.ip(), 0);
+                failure.with_hint(format!(
+                    "take a free port with `--listen {other}`, or stop what uses this one"
+                ))
+            }
+            std::io::ErrorKind::PermissionDenied => failure.with_hint(
+                "ports below 1024 are the system's; take another, such as `--listen 127.0.0.1:8080`",
+            ),
+            _ => failure,
+        }
+    })
 }
 
-impl Way<'_> {
-    /// What every route begins with.
-    fn url(self) -> String {
-        let scheme = if self.is_https { "https" } else { "http" };
-        format!("{scheme}://{}{}", self.address, self.base_path.map_or("", BasePath::as_str))
+/// Modules are served without metrics too, so a failure here is for the log.
+async fn serve_metrics(listener: TcpListener, app: Arc<App>) {
+    if let Err(error) = server::serve_metrics(listener, app).await {
+        tracing::error!("the metrics are not served any longer: {error}");
     }
-
-    /// The host in `source`, where clients find everything by discovery. They take no name without a dot, so not `localhost`, and no
-    /// address of IPv6.
-    fn authority(self, host: Option<&Host>) -> String {
-        let name = match (host, self.address.ip()) {
-            (Some(host), _) if host.as_str().contains(':') => return host.to_string(),
-            (Some(host), _) => host.to_string(),
-            (None, IpAddr::V4(ip)) if !ip.is_unspecified() => ip.to_string(),
-            (None, ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.to_string(),
-            (None, _) => "HOST".to_owned(),
-        };
-        if self.address.port() == HTTPS_PORT { name } else { format!("{name}:{}", self.address.port()) }
-    }
-}
-
-/// Where clients look for https unless an address says otherwise.
-const HTTPS_PORT: u16 = 443;
-
-/// What a user of this server pastes into the client's configuration.
-fn lines_to_paste(way: Way<'_>, host: Option<&Host>, routes: &Routes, embedded: bool) -> String {
-    let (url, address) = (way.url(), way.address);
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    let _ = writeln!(text, "serving modules on {url} from {}", routes.describe());
-    let name = if way.is_https {
-        // Clients find out the rest by themselves.
-        way.authority(host)
-    } else {
-        let host = host.map_or(Host::INTERNAL, Host::as_str);
-        let _ = writeln!(text, "\nin ~/.tofurc or ~/.terraformrc:\n");
-        let _ = writeln!(text, "  host \"{host}\" {{");
-        let _ = writeln!(text, "    services = {{ \"modules.v1\" = \"{url}/v1/modules/\" }}");
-        let _ = writeln!(text, "  }}");
-        host.to_owned()
-    };
-    let _ = writeln!(text, "\nin a configuration:\n");
-    let _ = writeln!(text, "  module \"vpc\" {{");
-    let _ = writeln!(text, "    source  = \"{name}/NAMESPACE/NAME/SYSTEM\"");
-    let _ = write!(text, "    version = \"~> 1.0\"\n  }}");
-    if embedded {
-        // The distribution API is at the root, whatever the base path is.
-        let plain = if way.is_https { "" } else { "--insecure " };
-        let _ = write!(text, "\n\nfor OCI clients:\n\n  crane catalog {plain}{address}");
-    }
-    text
 }
 
 /// Puts the address into a file that readers find whole or not at all.

@@ -238,23 +238,19 @@ impl Cache {
 
     /// What it has done so far.
     pub fn statistics(&self) -> CacheStatistics {
+        let of = |kind: usize, memory: u64| KindStatistics { memory, ..self.counter[kind].snapshot() };
         CacheStatistics {
-            listing: self.counter[LISTING].snapshot(),
-            tag: self.counter[TAG].snapshot(),
-            manifest: self.counter[MANIFEST].snapshot(),
-            blob: self.counter[BLOB].snapshot(),
+            listing: of(LISTING, self.tags.memory() + self.catalogs.memory()),
+            tag: of(TAG, self.heads.memory()),
+            manifest: of(MANIFEST, self.manifests.memory() + self.records.memory()),
+            blob: of(BLOB, self.sizes.memory() + self.contents.memory()),
         }
     }
 
     /// About how much memory the copies take, in bytes.
     pub fn memory(&self) -> u64 {
-        self.tags.memory()
-            + self.catalogs.memory()
-            + self.heads.memory()
-            + self.manifests.memory()
-            + self.sizes.memory()
-            + self.records.memory()
-            + self.contents.memory()
+        let CacheStatistics { listing, tag, manifest, blob } = self.statistics();
+        [listing, tag, manifest, blob].iter().map(|kind| kind.memory).sum()
     }
 
     fn terms(&self) -> Terms {

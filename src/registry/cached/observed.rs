@@ -67,6 +67,7 @@ impl Counter {
             misses: self.misses.load(Ordering::Relaxed),
             stale: self.stale.load(Ordering::Relaxed),
             evictions: self.evictions.load(Ordering::Relaxed),
+            memory: 0,
         }
     }
 }
@@ -82,6 +83,8 @@ pub struct KindStatistics {
     pub stale: u64,
     /// Copies that had to make room for others.
     pub evictions: u64,
+    /// About how much memory the copies take at the moment, in bytes.
+    pub memory: u64,
 }
 
 /// What a cache has done so far.

@@ -97,7 +97,7 @@ impl RemoteRegistry {
     }
 
     async fn read_fallback(&self, repository: &Repository, subject: &Digest) -> Result<Vec<Descriptor>> {
-        match self.read_manifest(repository, &Reference::Tag(fallback_tag(subject))).await {
+        match self.read_manifest(repository, &Reference::Tag(Tag::of_referrers(subject))).await {
             Ok(index) => {
                 let index = Manifest::parse(&index.media_type, &index.bytes)?;
                 Ok(index.manifests.unwrap_or_default())
@@ -142,7 +142,7 @@ impl RemoteRegistry {
         added: &Descriptor,
     ) -> Result<bool> {
         let is_there = |list: &[Descriptor]| list.iter().any(|descriptor| descriptor.digest == added.digest);
-        let tag = fallback_tag(subject);
+        let tag = Tag::of_referrers(subject);
         // What others wrote is kept as it is, known fields and unknown ones.
         let mut index = match self.read_manifest(repository, &Reference::Tag(tag.clone())).await {
             Ok(found) => {
@@ -164,27 +164,5 @@ impl RemoteRegistry {
         // Not as a push of a manifest: a subject in a stranger's index would lead on to the next index, without end.
         self.put(repository, &Reference::Tag(tag), &[], IMAGE_INDEX, &Bytes::from(index.to_string())).await?;
         Ok(is_there(&self.read_fallback(repository, subject).await?))
-    }
-}
-
-/// The tag that stands for a subject: algorithm and hex, the latter cut to what a tag can hold ("Referrers Tag Schema").
-fn fallback_tag(subject: &Digest) -> Tag {
-    let hex = &subject.hex()[..64];
-    format!("{}-{hex}", subject.algorithm().name())
-        .parse()
-        .expect("letters, a hyphen and 64 hexadecimal digits are a tag")
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_digest_has_a_tag() {
-        let sha256 = Digest::of(b"x");
-        assert_eq!(fallback_tag(&sha256).as_str(), format!("sha256-{}", sha256.hex()));
-        let sha512: Digest = format!("sha512:{}", "ab".repeat(64)).parse().unwrap();
-        assert_eq!(fallback_tag(&sha512).as_str(), format!("sha512-{}", "ab".repeat(32)));
     }
 }

@@ -22,6 +22,11 @@ impl DockerRegistry {
         Self::start_with("docker-registry", "")
     }
 
+    /// One where nothing can be deleted, as most registries are set up.
+    pub(crate) fn start_without_deletion() -> Option<Self> {
+        Self::start_with("docker-registry", NO_DELETION)
+    }
+
     /// The same of distribution 3.
     pub(crate) fn start_v3() -> Option<Self> {
         Self::start_with("registry-v3", "")
@@ -56,10 +61,14 @@ impl DockerRegistry {
     }
 }
 
+/// Stands for itself: it is no part of `http`.
+const NO_DELETION: &str = "no deletion";
+
 fn configuration(data: &Path, http: &str) -> String {
+    let (deletion, http) = if http == NO_DELETION { (false, "") } else { (true, http) };
     format!(
         "version: 0.1\nlog:\n  level: info\n  accesslog:\n    disabled: true\nstorage:\n  filesystem:\n    rootdirectory: {}\n  \
-         delete:\n    enabled: true\nhttp:\n  addr: 127.0.0.1:0\n{http}",
+         delete:\n    enabled: {deletion}\nhttp:\n  addr: 127.0.0.1:0\n{http}",
         data.display()
     )
 }
