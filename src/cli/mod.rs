@@ -14,6 +14,7 @@ mod context;
 mod delete;
 mod duration;
 mod environment;
+mod expiry;
 mod failure;
 mod inspect;
 mod list;
@@ -29,6 +30,7 @@ mod settings;
 mod settings_file;
 mod size;
 mod store;
+mod token;
 mod version;
 mod yank;
 
@@ -56,6 +58,7 @@ pub use registry_options::{RegistryChoice, RegistryOptions};
 pub use serve::Serve;
 pub use settings::{Origin, Setting, Settings, variable_name};
 pub use store::Store;
+pub use token::Token;
 pub use version::Version;
 pub use yank::{Unyank, Yank};
 
@@ -127,6 +130,7 @@ pub enum Verb {
     Unyank(Unyank),
     Delete(Delete),
     Store(Store),
+    Token(Token),
     Config(Config),
     Completion(Completion),
     Version(Version),
@@ -182,6 +186,7 @@ fn run_verb(verb: Verb, context: &Context) -> Result<ExitStatus, Failure> {
             Verb::Unyank(verb) => until_interrupted(verb.run(context)).await,
             Verb::Delete(verb) => until_interrupted(verb.run(context)).await,
             Verb::Store(verb) => until_interrupted(verb.run(context)).await,
+            Verb::Token(verb) => verb.run(context).await,
             Verb::Config(verb) => verb.run(context).await,
             Verb::Completion(verb) => verb.run(context),
             Verb::Version(verb) => verb.run(context),
@@ -249,6 +254,7 @@ mod tests {
                 "unyank",
                 "delete",
                 "store",
+                "token",
                 "config",
                 "completion",
                 "version"
@@ -299,7 +305,10 @@ mod tests {
         let (status, stdout, _) = run_line("config show --module-repository m/{name}", &variables);
         assert_eq!(status, ExitStatus::Done);
         insta::assert_snapshot!(stdout, @r"
+        access             -                                          default
+        allow              -                                          default
         allow-anonymous    false                                      default
+        anonymous          -                                          default
         archives           auto                                       default
         base-path          -                                          default
         ca-file            /ca.pem                                    variable OCIMOD_CA_FILE
@@ -313,6 +322,7 @@ mod tests {
         deps               -                                          default
         digests            false                                      default
         dry-run            false                                      default
+        expires            -                                          default
         for                -                                          default
         force              false                                      default
         format             text                                       default
@@ -338,6 +348,7 @@ mod tests {
         reason             -                                          default
         registry           dir:/home/jo/.local/share/ocimod/registry  default
         repair             false                                      default
+        repositories       -                                          default
         request-timeout    1m                                         default
         scan-every         60s                                        default
         stale-for          24h                                        default

@@ -147,12 +147,18 @@ const NOT_FROM_A_REPOSITORY: &[(&str, &str)] = &[
     ("ca-file", WEAKENS),
     ("cert-file", "it would show your certificate around"),
     ("key-file", "it would use your key"),
+    ("access", "it would say who may use your server"),
+    ("anonymous", OPENS),
+    ("allow", GIVES),
+    ("repositories", GIVES),
+    ("expires", GIVES),
     ("link-key", "a server would take links that others sign"),
     ("tls-cert", "a server would show another certificate than yours"),
     ("tls-key", "it would use your key"),
     ("tls-self-signed", WRITES),
 ];
 const WRITES: &str = "it would choose where files are written on your machine";
+const GIVES: &str = "it would say what a token of yours is good for";
 const FILLS: &str = "it would choose how much of your machine is taken";
 const OPENS: &str = "it would open a server on your machine to others";
 const WEAKENS: &str = "it would decide whom your credentials are shown to";

@@ -1,5 +1,6 @@
 //! The verbs: what the commands and the endpoints do. Whoever wants to know how a push works opens [`push`].
 
+pub mod access;
 pub mod catalog;
 pub mod check;
 pub mod client_setup;

@@ -85,6 +85,24 @@ pub enum ApiError {
     /// A page of another origin tries to change something.
     #[error("a page of another origin may not change anything here")]
     ForeignOrigin,
+    /// The request shows no token, and needs one.
+    #[error("this needs a token")]
+    NoToken {
+        /// How to ask again (`WWW-Authenticate`).
+        challenge: String,
+    },
+    /// What the request shows is no token of this server, or one that has expired.
+    #[error("the token is not known here, or has expired")]
+    WrongToken {
+        /// How to ask again (`WWW-Authenticate`).
+        challenge: String,
+    },
+    /// The caller's token is right, and does not allow this.
+    #[error("this is not allowed")]
+    Denied,
+    /// A token is asked for in a way that is none.
+    #[error("the parameter `grant_type` has to be `password` or `refresh_token`")]
+    Grant,
     /// There are as many requests as the server takes.
     #[error("the server has too much to do at the moment")]
     Busy,
@@ -117,10 +135,11 @@ impl ApiError {
             Self::Operation(error) => operation_status(error),
             Self::Request(error) => error.status().0,
             Self::OutOfOrder { .. } => 416,
-            Self::NoMediaType | Self::BrokenBody => 400,
+            Self::NoMediaType | Self::BrokenBody | Self::Grant => 400,
             Self::NotFound(_) | Self::NoEndpoint => 404,
             Self::ReadOnly => 405,
-            Self::ForeignHost | Self::Proxied | Self::ForeignOrigin | Self::Link(_) => 403,
+            Self::ForeignHost | Self::Proxied | Self::ForeignOrigin | Self::Link(_) | Self::Denied => 403,
+            Self::NoToken { .. } | Self::WrongToken { .. } => 401,
             Self::SlowBody => 408,
             Self::Busy | Self::Stopping | Self::Starting | Self::NotReady => 503,
             Self::SlowAnswer => 504,
@@ -137,10 +156,11 @@ impl ApiError {
             Self::Request(error) => Some(error.status().1),
             Self::OutOfOrder { .. } | Self::BrokenBody | Self::SlowBody => Some(ErrorCode::BlobUploadInvalid),
             Self::NoMediaType => Some(ErrorCode::ManifestInvalid),
-            Self::NoEndpoint | Self::ReadOnly => Some(ErrorCode::Unsupported),
-            Self::ForeignHost | Self::Proxied | Self::ForeignOrigin | Self::Link(_) => {
+            Self::NoEndpoint | Self::ReadOnly | Self::Grant => Some(ErrorCode::Unsupported),
+            Self::ForeignHost | Self::Proxied | Self::ForeignOrigin | Self::Link(_) | Self::Denied => {
                 Some(ErrorCode::Denied)
             }
+            Self::NoToken { .. } | Self::WrongToken { .. } => Some(ErrorCode::Unauthorized),
             // None of these is an answer of the distribution API.
             Self::Operation(_) | Self::NotFound(_) => Some(ErrorCode::NameUnknown),
             Self::Busy
@@ -244,6 +264,10 @@ impl ApiError {
             (_, Some(RegistryError::TooManyRequests { retry_after, .. })) => {
                 let wait = retry_after.unwrap_or(RETRY_AFTER).max(Duration::from_secs(1));
                 set(header::RETRY_AFTER, wait.as_secs().to_string());
+            }
+            (Self::NoToken { challenge } | Self::WrongToken { challenge }, _) => {
+                set(header::WWW_AUTHENTICATE, challenge.clone());
+                set(header::CACHE_CONTROL, "no-store".to_owned());
             }
             (Self::Request(RequestError::Method { allow }), _) => set(header::ALLOW, (*allow).to_owned()),
             _ if self.status() == StatusCode::METHOD_NOT_ALLOWED => {

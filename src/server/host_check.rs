@@ -17,15 +17,21 @@ use axum::response::{IntoResponse, Response};
 use super::App;
 use super::error::ApiError;
 
-/// Refuses what a stranger may have sent.
+/// Refuses what a stranger may have sent. Where there are rules, a name does not let anybody in, so any name will do.
 pub(super) async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let answers_any_name = app.options.allow_anonymous || !app.options.access.is_open();
+    checked(&app, answers_any_name, request, next).await
+}
+
+/// The same for what answers without rules, whether or not there are any for the rest.
+pub(super) async fn check_open(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    checked(&app, app.options.allow_anonymous, request, next).await
+}
+
+async fn checked(app: &App, answers_any_name: bool, request: Request, next: Next) -> Response {
     let (uri, headers) = (request.uri(), request.headers());
     let checked = check_origin(request.method(), uri, headers).and_then(|()| {
-        if app.options.allow_anonymous {
-            Ok(())
-        } else {
-            check_host(uri, headers, app.options.host.as_deref())
-        }
+        if answers_any_name { Ok(()) } else { check_host(uri, headers, app.options.host.as_deref()) }
     });
     match checked {
         Ok(()) => next.run(request).await,

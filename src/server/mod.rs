@@ -3,6 +3,7 @@
 //! Every route stands in [`router`], every layer around them beneath it. Whoever calls [`serve`] owns the listener and the
 //! signal to stop, so tests do too.
 
+mod access;
 mod archive;
 mod archive_link;
 mod base_path;
@@ -22,6 +23,7 @@ pub mod self_signed;
 mod signature;
 mod start_page;
 mod tls;
+mod token;
 
 use std::any::Any;
 use std::io;
@@ -49,6 +51,7 @@ use crate::oci::Repository;
 use crate::operations::install::Installer;
 use crate::operations::routes::Place;
 use crate::registry::SharedRegistry;
+pub use access::{Access, Guard};
 pub use archive::{ArchiveMode, Archives, DEFAULT_LINK_LIFETIME};
 pub use archive_link::LinkError;
 pub use base_path::{BasePath, BasePathError};
@@ -91,6 +94,8 @@ pub struct ServerOptions {
     pub host: Option<String>,
     /// Whether everybody is meant to be answered, through proxies and by any name too.
     pub allow_anonymous: bool,
+    /// Who may do what.
+    pub access: Access,
     /// How zips reach the client.
     pub archives: Archives,
     /// What to speak https with; plain http without it.
@@ -186,7 +191,9 @@ fn module() -> Router<Arc<App>> {
 /// What is at the root, and below the base path too.
 fn reachable_everywhere(app: &App) -> Router<Arc<App>> {
     let routes = match app.options.metrics {
-        MetricsPlace::Beside => Router::new().route("/metrics", get(metrics::serve)),
+        MetricsPlace::Beside => {
+            Router::new().route("/metrics", get(metrics::serve).layer(from_fn(access::require_everywhere)))
+        }
         MetricsPlace::Apart => Router::new(),
     };
     routes
@@ -201,10 +208,12 @@ fn distribution(app: &App) -> Router<Arc<App>> {
     if !app.options.distribution {
         return Router::new();
     }
-    Router::new()
-        .route("/v2", any(oci::serve))
-        .route("/v2/", any(oci::serve))
-        .route("/v2/{*rest}", any(oci::serve))
+    let tokens = if app.options.access.is_open() {
+        Router::new()
+    } else {
+        Router::new().route("/v2/token", get(token::get).post(token::post))
+    };
+    tokens.route("/v2", any(oci::serve)).route("/v2/", any(oci::serve)).route("/v2/{*rest}", any(oci::serve))
 }
 
 /// Routes with an answer for what is none of them.
@@ -216,11 +225,13 @@ fn finished(routes: Router<Arc<App>>, app: Arc<App>) -> Router {
     layered(routes, app)
 }
 
-/// The layers, from the innermost to the outermost: what a stranger sent reaches no handler; a panic is an error like others; there are
-/// bounds to what goes on at a time; errors get their body; and the log sees what the caller sees, with every byte of it.
+/// The layers, from the innermost to the outermost: what a stranger sent reaches no handler, and every handler knows who calls; a panic
+/// is an error like others; there are bounds to what goes on at a time; errors get their body; and the log sees what the caller sees,
+/// with every byte of it.
 fn layered(routes: Router, app: Arc<App>) -> Router {
     let nosniff = HeaderValue::from_static("nosniff");
     routes
+        .layer(from_fn_with_state(Arc::clone(&app), access::identify))
         .layer(from_fn_with_state(Arc::clone(&app), host_check::check))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(from_fn_with_state(Arc::clone(&app), limits::bound))
@@ -316,8 +327,11 @@ pub async fn serve_metrics(listener: TcpListener, app: Arc<App>) -> io::Result<(
         .route("/readyz", get(health::ready))
         .fallback(|| async { ApiError::NoEndpoint })
         .with_state(Arc::clone(&app));
-    let routes =
-        if is_local { routes.layer(from_fn_with_state(Arc::clone(&app), host_check::check)) } else { routes };
+    let routes = if is_local {
+        routes.layer(from_fn_with_state(Arc::clone(&app), host_check::check_open))
+    } else {
+        routes
+    };
     listener.set_nonblocking(true)?;
     let connections = Connections::new(MAX_METRICS_CONNECTIONS, &app.metrics);
     let mut server = axum_server::from_tcp(listener)?.acceptor(connection::Acceptor(connections));

@@ -3,6 +3,7 @@
 //! Bodies stream both ways. A stream that ends in an error breaks the connection off, so that nobody takes a piece for the
 //! whole. `Location` is a path without a host: right behind any proxy, and there is no `Host` header to be believed.
 
+mod absent;
 mod request;
 
 use std::io;
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{AppendHeaders, IntoResponse, Response};
 use futures_util::{StreamExt, TryStreamExt};
@@ -18,16 +20,20 @@ use serde_json::json;
 
 pub use request::{DistributionRequest, RequestError};
 
+use self::absent::Absent;
 use super::App;
+use super::access::token_needed;
 use super::error::{ApiError, received};
 use super::request_log::Route;
 use crate::oci::{ByteRange, Descriptor, Digest, IMAGE_INDEX, MAX_MANIFEST_SIZE, Reference, Repository, Tag};
+use crate::operations::access::{Caller, Right};
 use crate::registry::{
     Blob, BlobRequest, BlobStream, ByteStream, Condition, ManifestHead, NewManifest, Page, PageRequest,
     Registry, RegistryError, StoredManifest, UploadId, read_bounded,
 };
 
-const API_VERSION: HeaderName = HeaderName::from_static("docker-distribution-api-version");
+/// Tells clients of Docker's kind that this is a registry, also where they are turned away.
+pub(super) const API_VERSION: HeaderName = HeaderName::from_static("docker-distribution-api-version");
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 const FILTERS_APPLIED: HeaderName = HeaderName::from_static("oci-filters-applied");
 const SUBJECT: HeaderName = HeaderName::from_static("oci-subject");
@@ -39,16 +45,24 @@ const FOR_EVER: &str = "private, max-age=31536000, immutable";
 /// A tag may move at any time.
 const NOT_FOR_LONG: &str = "no-cache";
 
+/// How many pages of a registry's list are gone through for one page of a caller's. The store behind `/v2/` has one.
+const MAX_CATALOG_PAGES: usize = 1_000;
+
 type Answer = Result<Response, ApiError>;
 
+/// The value of [`API_VERSION`].
+pub(super) fn api_version() -> HeaderValue {
+    HeaderValue::from_static("registry/2.0")
+}
+
 /// Every request below `/v2/`.
-pub(super) async fn serve(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn serve(State(app): State<Arc<App>>, caller: Caller, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let mut response = match DistributionRequest::parse(&parts.method, parts.uri.path(), parts.uri.query()) {
         Ok(request) => {
             let route = Route(request.route());
             let changed = request.changed_repository().cloned();
-            let answer = answer(&*app.registry, request, &parts.headers, body).await;
+            let answer = permitted(&app, &caller, request, &parts, body).await;
             let mut response = answer.into_response();
             response.extensions_mut().insert(route);
             if let Some(repository) = changed.filter(|_| response.status().is_success()) {
@@ -58,8 +72,40 @@ pub(super) async fn serve(State(app): State<Arc<App>>, request: Request) -> Resp
         }
         Err(error) => ApiError::from(error).into_response(),
     };
-    response.headers_mut().insert(API_VERSION, HeaderValue::from_static("registry/2.0"));
+    response.headers_mut().insert(API_VERSION, api_version());
     response
+}
+
+/// Answers what the caller may ask. It is decided by the name of the repository before anything is looked up, so that no answer, and
+/// no time that it takes, depends on what there is.
+async fn permitted(
+    app: &App,
+    caller: &Caller,
+    request: DistributionRequest,
+    parts: &Parts,
+    body: Body,
+) -> Answer {
+    let (registry, headers) = (&*app.registry, &parts.headers);
+    let request = request.within(caller);
+    if let DistributionRequest::Catalog(page) = &request {
+        return catalog(registry, page, caller).await;
+    }
+    let Some((right, repository)) = request.right().zip(request.repository()) else {
+        return answer(registry, request, headers, body).await;
+    };
+    if caller.may(right, repository.as_str()) {
+        let reads = caller.may(Right::Read, repository.as_str());
+        return match answer(registry, request, headers, body).await {
+            // What the tag points at is for those who may read.
+            Err(ApiError::Push(RegistryError::TagExists { .. })) if !reads => Err(ApiError::Denied),
+            answer => answer,
+        };
+    }
+    match right {
+        _ if caller.is_stranger() => Err(token_needed(app, parts)),
+        Right::Read => answer(&Absent, request, headers, body).await,
+        Right::Push | Right::Delete => Err(ApiError::Denied),
+    }
 }
 
 async fn answer(
@@ -71,7 +117,8 @@ async fn answer(
     use DistributionRequest as Asked;
     match request {
         Asked::Ping => Ok(json_answer(&json!({}))),
-        Asked::Catalog(page) => catalog(registry, &page).await,
+        // Its list depends on the caller; nobody is told of anything.
+        Asked::Catalog(page) => catalog(registry, &page, &Caller::nobody()).await,
         Asked::Tags { repository, page } => tags(registry, &repository, &page).await,
         Asked::Manifest { repository, reference, head: false } => {
             manifest(registry, &repository, &reference, headers).await
@@ -138,11 +185,42 @@ async fn answer(
 
 // Lists.
 
-async fn catalog(registry: &dyn Registry, page: &PageRequest) -> Answer {
-    let Page { items, next } = registry.repositories(page).await?;
+/// The repositories that the caller may read.
+async fn catalog(registry: &dyn Registry, page: &PageRequest, caller: &Caller) -> Answer {
+    let Page { items, next } = if caller.may_everywhere(Right::Read) {
+        registry.repositories(page).await?
+    } else {
+        readable_repositories(registry, page, caller).await?
+    };
     let names: Vec<_> = items.iter().map(Repository::as_str).collect();
     let list = json_answer(&json!({ "repositories": names }));
     Ok(with_next(list, "/v2/_catalog", page, next, None))
+}
+
+/// A page of what the caller may read, as full as a page of everything would be. It goes on behind its own last name: the name that
+/// the registry would go on behind may be one that the caller must not see.
+async fn readable_repositories(
+    registry: &dyn Registry,
+    page: &PageRequest,
+    caller: &Caller,
+) -> Result<Page<Repository>, RegistryError> {
+    let wanted = page.count.unwrap_or(usize::MAX);
+    let mut items = Vec::new();
+    // Everything that is left, since nobody knows how much of it is for this caller, and a store goes through all of it for each page.
+    let mut rest = PageRequest { count: None, after: page.after.clone() };
+    for _ in 0..MAX_CATALOG_PAGES {
+        let part = registry.repositories(&rest).await?;
+        let readable = part.items.into_iter().filter(|name| caller.may(Right::Read, name.as_str()));
+        items.extend(readable.take(wanted.saturating_sub(items.len()).saturating_add(1)));
+        if items.len() > wanted {
+            items.truncate(wanted);
+            let next = items.last().map(ToString::to_string);
+            return Ok(Page { items, next });
+        }
+        let Some(next) = part.next else { return Ok(Page { items, next: None }) };
+        rest = PageRequest::after(next);
+    }
+    Err(RegistryError::TooMany { what: "pages", limit: MAX_CATALOG_PAGES })
 }
 
 async fn tags(registry: &dyn Registry, repository: &Repository, page: &PageRequest) -> Answer {

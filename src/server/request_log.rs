@@ -39,7 +39,8 @@ pub(super) async fn log(State(app): State<Arc<App>>, request: Request, next: Nex
     let id = request.headers().get(REQUEST_ID).filter(|id| is_id(id)).cloned().unwrap_or_else(new_id);
     let matched = request.extensions().get::<MatchedPath>().map(|path| Arc::from(path.as_str()));
     // Of the highest importance, so that whatever is logged of a request has its id.
-    let span = tracing::error_span!("request", id = id.to_str().unwrap_or_default());
+    let span =
+        tracing::error_span!("request", id = id.to_str().unwrap_or_default(), token = tracing::field::Empty);
     let (request, received) = counted(request);
 
     let mut response = next.run(request).instrument(span.clone()).await;

@@ -1,6 +1,7 @@
 //! The integration tests: one binary, one module a subject.
 #![allow(clippy::unwrap_used)] // in a test a panic is the message
 
+mod access;
 mod archive_links;
 mod cached;
 mod clients;

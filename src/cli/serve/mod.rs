@@ -118,13 +118,11 @@ impl Serve {
     pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
         let host = self.host.as_deref().map(parse_host).transpose()?;
         let limits = self.limits.limits()?;
-        if !self.listen.ip().is_loopback() && !self.allow_anonymous {
-            return Err(Failure::usage(format!(
-                "on {} the server could be reached from elsewhere, and it has no access control",
-                self.listen
-            ))
-            .with_hint("listen on 127.0.0.1 behind a proxy that has, or say `--allow-anonymous` where everybody may do everything"));
-        }
+        self.access.check(self.listen, self.allow_anonymous)?;
+        // From here on the signal to read files again does not end the process.
+        let (hangups, mut reloads) = (Hangups::listen(), Reloads::default());
+        let archives = self.archives.open(context, &mut reloads)?;
+        let access = self.access.open(context, &archives)?;
         // A store of its own goes with the process, so it is held until the end.
         let temporary = self.temporary.then(tempfile::tempdir).transpose();
         let temporary = temporary.map_err(|error| {
@@ -142,9 +140,6 @@ impl Serve {
         for first in &self.push {
             self.push_first(context, &routes, first, host.as_ref()).await?;
         }
-        // From here on the signal to read files again does not end the process.
-        let (hangups, mut reloads) = (Hangups::listen(), Reloads::default());
-        let archives = self.archives.open(context, &mut reloads)?;
         let certificate = self.tls.open(context, self.listen.ip(), host.as_ref(), &mut reloads)?;
         let metrics = Arc::new(Metrics::default());
         // Below any cache: what is counted is what registries are asked for.
@@ -161,10 +156,12 @@ impl Serve {
         let embedded = choice.setting()?.single_directory().is_some();
         let is_tls = certificate.is_some();
         self.say_what_to_paste(context, address, host.as_ref(), &routes, embedded, is_tls)?;
+        let asks_for_tokens = !access.is_open();
         let options = ServerOptions {
             distribution: embedded,
             host: host.as_ref().map(ToString::to_string),
             allow_anonymous: self.allow_anonymous,
+            access,
             archives,
             certificate,
             base_path: self.tls.base_path.clone(),
@@ -174,7 +171,7 @@ impl Serve {
             start_page: StartPage {
                 is_tls,
                 base_path: self.tls.base_path.as_ref().map(ToString::to_string).unwrap_or_default(),
-                asks_for_tokens: Some(false),
+                asks_for_tokens: Some(asks_for_tokens),
                 answers_cue: embedded,
             },
         };
@@ -189,6 +186,7 @@ impl Serve {
                 Failure::new(ErrorKind::Failed, format!("{} cannot be written: {error}", file.display()))
             })?;
         }
+        access::reload_at_hangup(options.access.clone());
         let routes = kept(routes, cache.as_ref(), &metrics);
         let search = Arc::new(Search::new(&routes, self.search.options(context)));
         let looking = tokio::spawn({

@@ -8,6 +8,7 @@ use axum::http::Method;
 use crate::oci::{
     Algorithm, Digest, DigestError, ErrorCode, Reference, Repository, RepositoryError, Tag, TagError,
 };
+use crate::operations::access::{Caller, Right};
 use crate::registry::{PageRequest, UploadId};
 
 /// More entries than this are not put on one page, whatever `n` says: an answer is built in memory. `cue` takes a page that is
@@ -339,6 +340,46 @@ impl DistributionRequest {
             | Self::FinishUpload { repository, .. }
             | Self::CancelUpload { repository, .. }
             | Self::Referrers { repository, .. } => Some(repository),
+        }
+    }
+
+    /// The right that the request needs in its repository; `None` where it is about none. An upload is part of a push from its
+    /// beginning to its end, also where it is only asked after or given up.
+    pub fn right(&self) -> Option<Right> {
+        match self {
+            Self::Ping | Self::Catalog(_) => None,
+            Self::Tags { .. } | Self::Manifest { .. } | Self::Blob { .. } | Self::Referrers { .. } => {
+                Some(Right::Read)
+            }
+            Self::PutManifest { .. }
+            | Self::OpenUpload { .. }
+            | Self::PushBlob { .. }
+            | Self::Mount { .. }
+            | Self::UploadStatus { .. }
+            | Self::AppendUpload { .. }
+            | Self::FinishUpload { .. }
+            | Self::CancelUpload { .. } => Some(Right::Push),
+            Self::DeleteManifest { .. } | Self::DeleteBlob { .. } => Some(Right::Delete),
+        }
+    }
+
+    /// The request as the caller may make it: a blob is taken over only from where the caller may read. From everywhere else it has to
+    /// be sent, as if it were not there.
+    #[must_use]
+    pub fn within(self, caller: &Caller) -> Self {
+        match self {
+            Self::Mount { repository, digest, from } => {
+                let may_read = match &from {
+                    Some(from) => caller.may(Right::Read, from.as_str()),
+                    None => caller.may_everywhere(Right::Read),
+                };
+                if may_read {
+                    Self::Mount { repository, digest, from }
+                } else {
+                    Self::OpenUpload { repository, algorithm: digest.algorithm() }
+                }
+            }
+            other => other,
         }
     }
 
