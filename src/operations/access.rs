@@ -5,7 +5,6 @@
 //! from one that is not there. Nothing here knows of HTTP.
 
 mod file;
-mod pattern;
 mod rules;
 
 use std::fmt;
@@ -17,8 +16,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
+pub use super::pattern::{Pattern, PatternError};
 pub use file::{AccessFile, AccessFileError, TokenEntry, add_token};
-pub use pattern::{Pattern, PatternError};
 pub use rules::{RuleError, RuleProblem, Rules, TokenRule, parse_moment};
 
 /// In front of every token of ours, so that scanners for leaked secrets know one when they see it.

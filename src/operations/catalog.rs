@@ -8,7 +8,7 @@ use crate::oci::Repository;
 use crate::registry::RegistryError;
 
 use super::error::{OperationError, Result};
-use super::pattern::{RepositoryPattern, RepositoryPatternError};
+use super::pattern::{Pattern, PatternError};
 use super::published;
 use super::routes::{Place, Routes, Target};
 
@@ -33,7 +33,7 @@ pub enum CatalogSource {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Line {
     Module(Box<AddressAt>),
-    Pattern(RepositoryPattern),
+    Pattern(Pattern),
 }
 
 /// What a catalog file names.
@@ -69,7 +69,7 @@ pub enum CatalogFileError {
         /// From 1.
         line: usize,
         /// Why not.
-        source: RepositoryPatternError,
+        source: PatternError,
     },
 }
 
@@ -116,7 +116,7 @@ impl CatalogFile {
         Self::parse(&text).map_err(|error| usage(error.to_string()))
     }
 
-    fn patterns(&self) -> impl Iterator<Item = &RepositoryPattern> {
+    fn patterns(&self) -> impl Iterator<Item = &Pattern> {
         self.lines.iter().filter_map(|line| match line {
             Line::Pattern(pattern) => Some(pattern),
             Line::Module(_) => None,

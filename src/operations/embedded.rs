@@ -10,7 +10,7 @@ use crate::artifact::{Content, DependencyLayer};
 use crate::module::{CuePath, ModuleVersion, Version};
 use crate::oci::Digest;
 
-use super::pattern::RepositoryPattern;
+use super::pattern::Pattern;
 use super::published::same_module;
 use super::routes::{ModuleName, Place, Routes};
 
@@ -107,7 +107,7 @@ pub struct Belief<'a> {
     /// How repositories are laid out.
     pub routes: &'a Routes,
     /// Holders that are believed about every module.
-    pub trusted: &'a [RepositoryPattern],
+    pub trusted: &'a [Pattern],
     /// Whether the module has a repository of its own, with versions in it.
     pub has_own: bool,
 }

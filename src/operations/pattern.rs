@@ -1,97 +1,175 @@
-//! Patterns over repositories: letters as they are, and `*` for any run of them, `/` included.
+//! Patterns of repository names. `*` stands for anything, slashes included; everything else for itself.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A pattern over the names of repositories below a registry's prefix: `acme/*`.
+/// A repository's name has at most 255 bytes, and a pattern of it has no reason to be longer.
+const MAX_LENGTH: usize = 255;
+
+/// Which repositories are meant: `acme/*`, `acme/vpc/aws`, `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RepositoryPattern(String);
+pub struct Pattern(String);
 
-/// The text is no pattern.
+/// The text is no pattern that could match a repository.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is no pattern of repositories: write a name such as `acme/vpc/aws`, with `*` for any part of it, as in `acme/*`"
-)]
-pub struct RepositoryPatternError(String);
-
-/// Longer ones match no repository: a name has at most 255 characters.
-const MAX_LENGTH: usize = 512;
-
-impl FromStr for RepositoryPattern {
-    type Err = RepositoryPatternError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let is_fine =
-            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"*/._-".contains(&byte);
-        if (1..=MAX_LENGTH).contains(&text.len()) && text.bytes().all(is_fine) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(RepositoryPatternError(text.chars().take(MAX_LENGTH).collect()))
-        }
-    }
+pub enum PatternError {
+    /// It is empty, which would match nothing.
+    #[error("a pattern is empty; write `*` for every repository")]
+    Empty,
+    /// It is longer than any repository's name.
+    #[error("a pattern has {0} bytes; no repository has a name of more than {MAX_LENGTH}")]
+    TooLong(usize),
+    /// It has a letter that is in no repository's name.
+    #[error(
+        "the pattern `{pattern}` has a `{letter}`; names of repositories have lower-case letters, digits and `.`, `_`, `-`, `/`, and \
+         `*` stands for anything"
+    )]
+    Letter {
+        /// The pattern.
+        pattern: String,
+        /// What cannot be in it.
+        letter: char,
+    },
+    /// A slash where no repository's name has one.
+    #[error(
+        "the pattern `{0}` begins or ends with `/`, or has two of them; write `acme/*` for everything below `acme`"
+    )]
+    Slash(String),
 }
 
-impl fmt::Display for RepositoryPattern {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-impl RepositoryPattern {
-    /// Whether the whole name fits. Each `*` takes the first place where what follows it fits, which is enough: the last piece is
-    /// held to the end.
+impl Pattern {
+    /// Whether it matches a name. It takes time as the name and the pattern are long, whatever they are.
     pub fn matches(&self, name: &str) -> bool {
-        let mut pieces = self.0.split('*');
-        let first = pieces.next().unwrap_or_default();
-        let Some(mut rest) = name.strip_prefix(first) else { return false };
-        let mut pieces = pieces.peekable();
-        if pieces.peek().is_none() {
-            return rest.is_empty();
-        }
-        while let Some(piece) = pieces.next() {
-            if pieces.peek().is_none() {
-                return rest.ends_with(piece);
-            }
-            let Some(at) = rest.find(piece) else { return false };
-            rest = &rest[at + piece.len()..];
+        let Some((first, rest)) = self.0.split_once('*') else { return self.0 == name };
+        let Some(name) = name.strip_prefix(first) else { return false };
+        // What stands between two stars may be taken where it comes first: that leaves the most for the rest.
+        let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+        let Some(mut name) = name.strip_suffix(last) else { return false };
+        for piece in middle.split('*') {
+            let Some(at) = name.find(piece) else { return false };
+            name = &name[at + piece.len()..];
         }
         true
     }
 
-    /// Whether it has a `*`, and so stands for names that it does not say.
-    pub fn is_open(&self) -> bool {
-        self.0.contains('*')
+    /// Whether it matches every name.
+    pub fn matches_everything(&self) -> bool {
+        self.0.bytes().all(|byte| byte == b'*')
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = PatternError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.is_empty() {
+            return Err(PatternError::Empty);
+        }
+        if text.len() > MAX_LENGTH {
+            return Err(PatternError::TooLong(text.len()));
+        }
+        let is_fine =
+            |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "._-/*".contains(letter);
+        if let Some(letter) = text.chars().find(|letter| !is_fine(*letter)) {
+            return Err(PatternError::Letter { pattern: text.to_owned(), letter });
+        }
+        if text.starts_with('/') || text.ends_with('/') || text.contains("//") {
+            return Err(PatternError::Slash(text.to_owned()));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn matches(pattern: &str, name: &str) -> bool {
-        pattern.parse::<RepositoryPattern>().unwrap().matches(name)
+        pattern.parse::<Pattern>().unwrap().matches(name)
     }
 
     #[test]
-    fn a_star_crosses_slashes_and_the_rest_is_itself() {
-        assert!(matches("acme/*", "acme/vpc/aws"));
-        assert!(!matches("acme/*", "acme"));
-        assert!(!matches("acme/*", "acmeevil/vpc/aws"));
-        assert!(matches("*", "a/b"));
-        assert!(matches("*/vpc/*", "acme/vpc/aws"));
-        assert!(!matches("*/vpc/*", "acme/vpc"));
-        assert!(matches("a*b*b", "ab-b"));
-        assert!(!matches("a*b*b", "ab"));
-        assert!(matches("acme/vpc/aws", "acme/vpc/aws"));
-        assert!(!matches("acme/vpc/aws", "acme/vpc/aws2"));
-        assert!(matches("a**c", "abc"));
+    fn a_star_crosses_slashes_and_all_else_stands_for_itself() {
+        for (pattern, name) in [
+            ("acme/vpc", "acme/vpc"),
+            ("acme/*", "acme/vpc"),
+            ("acme/*", "acme/vpc/aws"),
+            ("acme*", "acme"),
+            ("acme*", "acme-other/vpc"),
+            ("*", "a"),
+            ("*/aws", "acme/vpc/aws"),
+            ("*/vpc/*", "acme/vpc/aws"),
+            ("a*b*c", "a-b-b-c"),
+            ("a*b*b", "abb"),
+            ("**", "a/b"),
+            ("a**b", "ab"),
+        ] {
+            assert!(matches(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [
+            ("acme/vpc", "acme/vpc/aws"),
+            ("acme/vpc", "acme/vp"),
+            ("acme/*", "acme"),
+            ("acme/*", "acmeevil/vpc"),
+            ("acme/*", "x/acme/vpc"),
+            ("*/aws", "aws"),
+            ("a*b*b", "ab"),
+            ("ab*ba", "aba"),
+            ("a.c", "abc"),
+            ("a*b*c", "a-c-b"),
+        ] {
+            assert!(!matches(pattern, name), "{pattern} {name}");
+        }
     }
 
     #[test]
-    fn what_no_repository_can_be_called_is_refused() {
-        for text in ["", "Acme/*", "a b", "a?", "ä"] {
-            assert!(text.parse::<RepositoryPattern>().is_err(), "{text}");
+    fn what_could_match_nothing_is_refused() {
+        let error = |text: &str| text.parse::<Pattern>().unwrap_err();
+        assert_eq!(error(""), PatternError::Empty);
+        assert!(matches!(error("Acme/*"), PatternError::Letter { letter: 'A', .. }));
+        for text in ["acme/?", "acme/[ab]", "a b", "a,b", "!acme", "é", "a\n"] {
+            assert!(matches!(error(text), PatternError::Letter { .. }), "{text}");
+        }
+        for text in ["/acme", "acme/", "a//b", "/"] {
+            assert_eq!(error(text), PatternError::Slash(text.to_owned()));
+        }
+        assert_eq!(error(&"a".repeat(256)), PatternError::TooLong(256));
+    }
+
+    #[test]
+    fn a_pattern_of_stars_takes_no_longer_than_any_other() {
+        // A matcher that went back would be at this until the end of days.
+        let pattern = "a*".repeat(120) + "b";
+        assert!(!matches(&pattern, &"a".repeat(255)));
+    }
+
+    /// The definition, word for word.
+    fn by_definition(pattern: &[u8], name: &[u8]) -> bool {
+        match pattern.split_first() {
+            None => name.is_empty(),
+            Some((b'*', rest)) => (0..=name.len()).any(|at| by_definition(rest, &name[at..])),
+            Some((letter, rest)) => name.first() == Some(letter) && by_definition(rest, &name[1..]),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_matches_what_the_definition_matches(pattern in "[ab*]{1,8}", name in "[ab]{0,10}") {
+            prop_assert_eq!(matches(&pattern, &name), by_definition(pattern.as_bytes(), name.as_bytes()));
         }
     }
 }

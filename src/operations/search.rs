@@ -20,7 +20,7 @@ use super::catalog::{self, Catalog, CatalogSource};
 use super::embedded::Claims;
 use super::error::{OperationError, Result};
 use super::list;
-use super::pattern::RepositoryPattern;
+use super::pattern::Pattern;
 use super::published;
 use super::routes::{Place, Routes, Target};
 
@@ -45,7 +45,7 @@ pub struct SearchOptions {
     /// How often.
     pub every: Duration,
     /// Holders that are believed about every module.
-    pub trusted: Vec<RepositoryPattern>,
+    pub trusted: Vec<Pattern>,
     /// How long a caller waits for the first complete look. Clients give up after 10 s.
     pub patience: Duration,
 }
@@ -174,7 +174,7 @@ impl Search {
     }
 
     /// Holders that are believed about every module.
-    pub fn trusted(&self) -> &[RepositoryPattern] {
+    pub fn trusted(&self) -> &[Pattern] {
         &self.options.trusted
     }
 

@@ -23,6 +23,7 @@ use super::oci;
 use super::reload::Live;
 use super::signature::{Keys, KeysError};
 use crate::artifact::Content;
+use crate::operations::access::Caller;
 use crate::operations::install::Installable;
 use crate::operations::routes::Place;
 use crate::operations::{OperationError, install};
@@ -134,7 +135,7 @@ async fn bare_location(app: &App, installable: &Installable) -> Result<Option<St
 impl App {
     /// Whether callers without a token may read the blobs of the embedded registry.
     fn everybody_reads_blobs(&self) -> bool {
-        self.options.distribution
+        self.options.distribution && self.options.access.strangers_may_read()
     }
 }
 
@@ -151,6 +152,7 @@ fn opened(app: &App, path: &VersionPath, link: &GivenLink<'_>) -> Result<(Place,
 /// The zip, or a piece of it, or where it is.
 pub(super) async fn archive(
     State(app): State<Arc<App>>,
+    caller: Caller,
     path: Given<Path<VersionPath>>,
     RawQuery(query): RawQuery,
     method: Method,
@@ -160,7 +162,7 @@ pub(super) async fn archive(
     let (place, content) = if let Some(link) = GivenLink::read(query.as_deref().unwrap_or_default())? {
         opened(&app, &path, &link)?
     } else {
-        let installable = path.find(&app).await?;
+        let installable = path.find(&app, &caller).await?;
         (installable.place, installable.archive)
     };
     answer(app.options.archives.mode, &place, &content, &method, &headers).await

@@ -20,6 +20,7 @@ use super::rendered::{Basis, Rendered};
 use super::request_log::{self, Download};
 use crate::module::{Host, TofuAddress, Version};
 use crate::operations::OperationError;
+use crate::operations::access::{Caller, Right};
 use crate::operations::install::{self, Asked, Installable, MayRead, Offer};
 use crate::operations::routes::Place;
 use crate::registry::cached::{Observed, observed};
@@ -72,12 +73,12 @@ impl VersionPath {
     }
 
     /// That version, its zip looked at.
-    pub(super) async fn find(&self, app: &App) -> Result<Installable, ApiError> {
+    pub(super) async fn find(&self, app: &App, caller: &Caller) -> Result<Installable, ApiError> {
         let asked = self.address.asked()?;
         let unknown =
             || ApiError::NotFound(format!("there is no version `{}` of `{}`", self.version, asked.address));
         let version = Version::parse(&self.version).map_err(|_| unknown())?;
-        app.installer.version(&asked, &version, &|_| true).await.map_err(|error| match error.into() {
+        app.installer.version(&asked, &version, &reads(caller)).await.map_err(|error| match error.into() {
             // Which registries are set is nobody's business out there.
             ApiError::Operation(OperationError::Route(_)) => self.address.unknown(),
             error => error,
@@ -93,15 +94,21 @@ pub(super) fn given<T, E>(part: Result<T, E>) -> Result<T, ApiError> {
     part.map_err(|_| ApiError::NotFound("there is no such module".to_owned()))
 }
 
+/// Which repositories a caller may read.
+fn reads(caller: &Caller) -> impl Fn(&Place) -> bool + Send + Sync {
+    |place| caller.may(Right::Read, place.below_prefix())
+}
+
 /// "List Available Versions for a Specific Module"
 pub(super) async fn versions(
     State(app): State<Arc<App>>,
+    caller: Caller,
     address: Given<Path<AddressPath>>,
     headers: HeaderMap,
 ) -> Answer {
     let Path(address) = given(address)?;
     let asked = address.asked()?;
-    let may_read = |_: &Place| true;
+    let may_read = reads(&caller);
     // Read first, so that what is made after it is never older than it says.
     let basis = Basis::now(&app.installer, &asked).await;
     let kept = basis.as_ref().and_then(|basis| app.answers.get(&asked, basis, &may_read));
@@ -159,11 +166,12 @@ pub(super) fn marked(mut answer: Response<Body>, seen: Observed) -> Response<Bod
 /// "Download Source Code for a Specific Module Version"
 pub(super) async fn download(
     State(app): State<Arc<App>>,
+    caller: Caller,
     path: Given<Path<VersionPath>>,
     headers: HeaderMap,
 ) -> Answer {
     let Path(path) = given(path)?;
-    let (installable, seen) = observed(Box::pin(path.find(&app))).await;
+    let (installable, seen) = observed(Box::pin(path.find(&app, &caller))).await;
     let installable = installable?;
     let location = archive::location(&app, &path, &installable).await?;
     let AddressPath { namespace, name, system, .. } = &path.address;
@@ -171,7 +179,7 @@ pub(super) async fn download(
     request_log::download(
         &app,
         &headers,
-        &Download { token: None, namespace, module, version: &path.version },
+        &Download { token: caller.name(), namespace, module, version: &path.version },
     );
     let body = json!({"location": location}).to_string();
     Response::builder()

@@ -155,7 +155,6 @@ impl Serve {
         })?;
         let embedded = choice.setting()?.single_directory().is_some();
         let is_tls = certificate.is_some();
-        self.say_what_to_paste(context, address, host.as_ref(), &routes, embedded, is_tls)?;
         let asks_for_tokens = !access.is_open();
         let options = ServerOptions {
             distribution: embedded,
@@ -175,6 +174,7 @@ impl Serve {
                 answers_cue: embedded,
             },
         };
+        Self::say_what_to_paste(context, address, host.as_ref(), &routes, &options)?;
         let registry =
             routes.targets().next().map(|target| Arc::clone(&target.registry)).ok_or_else(|| {
                 Failure::usage("there is no registry to serve from")
@@ -221,25 +221,24 @@ impl Serve {
 
     /// Says where the server is, and what its users paste.
     fn say_what_to_paste(
-        &self,
         context: &Context,
         address: SocketAddr,
         host: Option<&Host>,
         routes: &Routes,
-        is_registry: bool,
-        is_tls: bool,
+        options: &ServerOptions,
     ) -> Result<(), Failure> {
+        let (is_tls, is_registry) = (options.certificate.is_some(), options.distribution);
         let wrong = || Failure::usage("there is no address that clients could reach this server by");
         let listening = ServerAddress::listening(address, is_tls);
         // With a certificate clients ask the host itself, and find the rest by discovery; else its name is in a `host` block alone.
         let named = host.filter(|_| is_tls).map(|host| format!("https://{host}:{}", address.port()));
         let server = named.and_then(|url| ServerAddress::parse(&url).ok()).unwrap_or(listening);
-        let base_path = self.tls.base_path.as_ref().map_or("", BasePath::as_str);
+        let base_path = options.base_path.as_ref().map_or("", BasePath::as_str);
         let setup = ClientSetup::new(&ClientSetupRequest {
             server: server.below(base_path).ok_or_else(wrong)?,
             host: if is_tls { None } else { Some(host.cloned().unwrap_or_else(Host::internal)) },
             in_place_of: None,
-            asks_for_tokens: Some(false),
+            asks_for_tokens: Some(!options.access.is_open()),
             is_registry: Some(is_registry),
             answers_cue: Some(is_registry),
         });

@@ -7,7 +7,7 @@ use clap::Args;
 use crate::cli::Context;
 use crate::cli::catalog_option::CatalogOption;
 use crate::cli::duration::parse_duration;
-use crate::operations::pattern::RepositoryPattern;
+use crate::operations::pattern::Pattern;
 use crate::operations::search;
 
 /// Options for how modules without a repository of their own are found
@@ -21,7 +21,7 @@ pub struct SearchOptions {
     pub scan_every: Duration,
     /// Repositories whose word on the versions of every module is taken (may be repeated)
     #[arg(long, value_name = "PATTERN")]
-    pub trust_embedded: Vec<RepositoryPattern>,
+    pub trust_embedded: Vec<Pattern>,
 }
 
 impl SearchOptions {
