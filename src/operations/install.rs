@@ -201,7 +201,7 @@ impl Installer {
                 tracing::warn!("the registry could not be looked through again: {error}");
             }
         }
-        let found = self.search.found_now().await?;
+        let found = self.search.found_now().await;
         let (mut embedded, mut is_cut) = (BTreeMap::new(), own.is_cut);
         // Until everything was looked at, what others bring along adds to a module's own versions and does not stand for it.
         if own.published.is_some() || self.search.is_complete() {
@@ -450,7 +450,7 @@ impl Installer {
             self.look_further(asked, Some(began)).await?;
         }
         loop {
-            let found = self.search.found_now().await?;
+            let found = self.search.found_now().await;
             let (mut claims, _) = self.embedded(asked, module, &own, Some(version), &found, may_read).await?;
             if let Some((version, claim)) = claims.pop_first()
                 && let Some(holder) = claim.holders.into_iter().next()

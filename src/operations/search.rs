@@ -6,6 +6,7 @@
 //! read again only after a while, since versions do not change.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,8 @@ const AFTER_FAILURE: Duration = Duration::from_secs(5);
 /// callers never make the registry do much more than without them.
 const GOOD_FOR: Duration = Duration::from_secs(1);
 const GOOD_FOR_TIMES: u32 = 10;
+/// How long a caller waits for a look at what was pushed here, where others look at everything.
+const BEHIND_OTHERS: Duration = Duration::from_secs(2);
 
 /// How registries are looked through.
 #[derive(Clone, Debug)]
@@ -86,8 +89,11 @@ pub struct Search {
     found: RwLock<Arc<Found>>,
     /// What was read of each repository.
     memory: Mutex<HashMap<Place, Arc<Read>>>,
-    /// Repositories that have changed since.
-    changed: Mutex<HashSet<Place>>,
+    /// Repositories that have changed since, each with the number of its last change.
+    changed: Mutex<HashMap<Place, u64>>,
+    changes: AtomicU64,
+    /// Whether there is more in memory than what is answered from: a look may have ended before its time, with who asked for it.
+    unpublished: AtomicBool,
     /// Held while something is looked at, so that what is found is not mixed up.
     looking: tokio::sync::Mutex<Looks>,
     is_complete: watch::Sender<bool>,
@@ -162,6 +168,8 @@ impl Search {
             found: RwLock::default(),
             memory: Mutex::default(),
             changed: Mutex::default(),
+            changes: AtomicU64::new(0),
+            unpublished: AtomicBool::new(false),
             looking: tokio::sync::Mutex::default(),
             is_complete: watch::Sender::new(is_complete),
             again: Notify::new(),
@@ -183,18 +191,21 @@ impl Search {
         Arc::clone(&self.found.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The same, with what was pushed here since.
-    pub async fn found_now(&self) -> Result<Arc<Found>> {
-        if self.is_behind() {
-            let _looking = self.looking.lock().await;
-            let changed = std::mem::take(&mut *self.changed.lock().unwrap_or_else(PoisonError::into_inner));
-            let places: Vec<_> = changed.into_iter().collect();
-            if let Err(error) = self.look_at(places.clone()).await {
-                self.changed.lock().unwrap_or_else(PoisonError::into_inner).extend(places);
-                return Err(error);
+    /// The same, with what was pushed here since. Where something else is looked at for long, or the registry is away, without it.
+    pub async fn found_now(&self) -> Arc<Found> {
+        if self.is_behind()
+            && let Ok(_looking) = tokio::time::timeout(BEHIND_OTHERS, self.looking.lock()).await
+        {
+            let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            match self.look_at(changed.keys().cloned().collect()).await {
+                Ok(()) => {
+                    let mut left = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+                    left.retain(|place, number| changed.get(place) != Some(number));
+                }
+                Err(error) => tracing::warn!("what has changed could not be looked at: {error}"),
             }
         }
-        Ok(self.found())
+        self.found()
     }
 
     /// Whether a repository has changed since, and was not looked at.
@@ -219,7 +230,8 @@ impl Search {
     pub fn changed(&self, place: Place) {
         if self.options.catalog != CatalogSource::None {
             let place = Place { target: self.always_asked(place.target), ..place };
-            self.changed.lock().unwrap_or_else(PoisonError::into_inner).insert(place);
+            let number = self.changes.fetch_add(1, Ordering::Relaxed);
+            self.changed.lock().unwrap_or_else(PoisonError::into_inner).insert(place, number);
         }
     }
 
@@ -279,7 +291,11 @@ impl Search {
         {
             let listed: HashSet<&Place> = catalog.places.iter().collect();
             let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = memory.len();
             memory.retain(|place, _| listed.contains(place));
+            if memory.len() != before {
+                self.unpublished.store(true, Ordering::Relaxed);
+            }
         }
         self.look_at(catalog.places.clone()).await?;
         looks.at_everything = Some(Look::ended(began));
@@ -333,11 +349,12 @@ impl Search {
                 (read(&place, known.as_deref()).await, known, place)
             })
             .buffer_unordered(CONCURRENT_REPOSITORIES);
-        let mut is_changed = false;
         while let Some((answer, known, place)) = looked.next().await {
             match answer {
                 Ok(read) => {
-                    is_changed |= !known.is_some_and(|known| known.is_same(&read));
+                    if !known.is_some_and(|known| known.is_same(&read)) {
+                        self.unpublished.store(true, Ordering::Relaxed);
+                    }
                     let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
                     memory.insert(place, Arc::new(read));
                 }
@@ -348,11 +365,7 @@ impl Search {
             }
         }
         drop(looked);
-        let is_fewer = {
-            let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-            memory.len() != self.found().read.len()
-        };
-        if is_changed || is_fewer {
+        if self.unpublished.swap(false, Ordering::Relaxed) {
             self.publish();
         }
         passing.map_or(Ok(()), Err)
