@@ -11,6 +11,7 @@ use axum::http::Request;
 use ocimod::operations::catalog::CatalogSource;
 use ocimod::operations::connect;
 use ocimod::operations::install::Installer;
+use ocimod::operations::list;
 use ocimod::operations::routes::{RepositoryTemplate, Routes, Target};
 use ocimod::operations::search::{Search, SearchOptions};
 use ocimod::registry::RegistryError;
@@ -27,6 +28,7 @@ struct Shim {
     ocimod: Ocimod,
     registry: Arc<FailingRegistry>,
     search: Arc<Search>,
+    routes: Routes,
     router: Router,
 }
 
@@ -42,9 +44,9 @@ impl Shim {
         };
         let routes = Routes::new(vec![(None, Some(target))], RepositoryTemplate::default());
         let search = Arc::new(Search::new(&routes, options));
-        let installer = Installer::new(routes, None, Arc::clone(&search), None);
+        let installer = Installer::new(routes.clone(), None, Arc::clone(&search), None);
         let app = Arc::new(App::new(registry.clone(), installer, ServerOptions::default()));
-        Self { ocimod, registry, search, router: router(app) }
+        Self { ocimod, registry, search, routes, router: router(app) }
     }
 
     async fn get(&self, path: &str) -> (u16, Value) {
@@ -192,17 +194,25 @@ async fn a_registry_without_a_list_is_looked_through_by_a_file() {
     write(file.parent().expect("a folder"), &[("modules", "# what is there\nacme/stack/null\n")]);
     let none = || RegistryError::NoCatalog;
 
-    let options = SearchOptions { catalog: CatalogSource::File(file), ..SearchOptions::default() };
+    let source = CatalogSource::File(file);
+    let options = SearchOptions { catalog: source.clone(), ..SearchOptions::default() };
     let shim = Shim::new(ocimod, options).await;
     shim.registry.fail("repositories", When::Always, Failure::error(none));
     shim.search.look().await.expect("the file says what is there");
     assert_eq!(shim.versions("acme/label/null").await, Ok(vec!["1.2.0".to_owned()]));
+    let listed = list::modules(&shim.routes, &source).await.expect("the file says what is there").modules;
+    assert_eq!(
+        listed.iter().map(|it| it.repository.as_str()).collect::<Vec<_>>(),
+        ["registry.example/acme/stack/null"]
+    );
 
     // Without one, nobody can know; what is there by its own name is served.
     let shim = Shim::new(shim.ocimod, SearchOptions::default()).await;
     shim.registry.fail("repositories", When::Always, Failure::error(none));
     let catalog = shim.search.look().await.expect("that is no failure");
     assert_eq!(catalog.unlisted.len(), 1);
+    let error = list::modules(&shim.routes, &CatalogSource::Registry).await.expect_err("nobody can know");
+    assert!(error.to_string().contains("has no list of its repositories"), "{error}");
     assert_eq!(shim.versions("acme/label/null").await, Err(404));
     assert_eq!(shim.versions("acme/stack/null").await, Ok(vec!["1.0.0".to_owned()]));
 }
