@@ -3,5 +3,6 @@
 mod copy;
 mod cue;
 mod install;
+mod other_hosts;
 mod registry;
 mod self_contained;
