@@ -8,13 +8,14 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
+use ocimod::module::TofuAddress;
 use ocimod::operations::catalog::CatalogSource;
 use ocimod::operations::connect;
-use ocimod::operations::install::Installer;
+use ocimod::operations::install::{Asked, Installer};
 use ocimod::operations::list;
 use ocimod::operations::routes::{RepositoryTemplate, Routes, Target};
 use ocimod::operations::search::{Search, SearchOptions};
-use ocimod::registry::RegistryError;
+use ocimod::registry::{Cache, CacheOptions, RegistryError};
 use ocimod::server::{App, ServerOptions, router};
 use serde_json::{Value, json};
 use tower::ServiceExt;
@@ -271,4 +272,41 @@ async fn the_zip_of_another_module_is_not_taken_for_this_one() {
     assert_eq!(versions("acme/lamp/null").await.expect("an answer").status(), 404);
     let label: Value = versions("acme/label/null").await.expect("an answer").json().await.expect("JSON");
     assert_eq!(label["modules"][0]["versions"], json!([{"version": "1.2.0"}]));
+}
+
+#[tokio::test]
+async fn after_a_restart_only_new_manifests_are_fetched() {
+    let ocimod = fresh().await;
+    push_holder(&ocimod, "acme/stack/null", &[("acme/label/null", "1.2.0")], "a");
+    push(&ocimod, "acme/site/null", "1.0.0", "site", &[]);
+    let registry = FailingRegistry::new(connect::directory(store(&ocimod)).await.expect("a store"));
+    let folder = ocimod.folder("cache");
+    let manifests = async || {
+        let options = CacheOptions { folder: Some(folder.clone()), ..CacheOptions::default() };
+        let cache = Cache::open(options).expect("the folder is ours");
+        let target = Target {
+            registry: Arc::new(cache.over(registry.clone(), "registry.example")),
+            prefix: String::new(),
+            name: "registry.example".to_owned(),
+            identity: "registry.example".into(),
+            is_local: false,
+        };
+        let routes = Routes::new(vec![(None, Some(target))], RepositoryTemplate::default());
+        let search = Arc::new(Search::new(&routes, SearchOptions::default()));
+        let before = registry.count("manifest");
+        search.look().await.expect("the store is there");
+        let read = registry.count("manifest") - before;
+        let before = registry.count("blob");
+        let installer = Installer::new(routes, None, search, Some(cache));
+        let address = TofuAddress::parse("acme/label/null").expect("an address");
+        let asked = Asked { address, host: None };
+        let offer = installer.versions(&asked, &|_| true).await.expect("it is embedded");
+        assert_eq!(offer.versions.len(), 1);
+        (read, registry.count("blob") - before)
+    };
+    let (first, looks) = manifests().await;
+    assert!(first >= 2 && looks >= 1, "{first} manifests, {looks} looks into zips");
+    assert_eq!(manifests().await, (0, 0));
+    push(&ocimod, "acme/site/null", "1.1.0", "newer", &[]);
+    assert_eq!(manifests().await, (1, 0));
 }
