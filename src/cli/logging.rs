@@ -9,7 +9,8 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Layer, Registry};
 
-use super::printer::Printer;
+use super::log_writer::LogWriter;
+use super::printer::{LinesAtOnce, Printer};
 
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -52,18 +53,28 @@ impl From<LogLevel> for LevelFilter {
 }
 
 /// Logs from here on, for the life of the process.
-pub(super) fn start(printer: &Printer, format: LogFormat, level: LogLevel) {
+///
+/// What writes much, `in_background`, is not held up by it.
+pub(super) fn start(printer: &Printer, format: LogFormat, level: LogLevel, in_background: bool) {
+    if let Some(writer) = in_background.then(|| LogWriter::start(printer)).flatten() {
+        let _ = tracing::subscriber::set_global_default(subscriber(move || writer.clone(), format, level));
+        return;
+    }
+    let printer = printer.clone();
     // It fails where a log runs already: tests run many verbs in one process, and the first one's log is as good.
-    let _ = tracing::subscriber::set_global_default(subscriber(printer, format, level));
+    let _ = tracing::subscriber::set_global_default(subscriber(
+        move || LinesAtOnce(printer.clone()),
+        format,
+        level,
+    ));
 }
 
-fn subscriber(
-    printer: &Printer,
+fn subscriber<W: std::io::Write + 'static>(
+    writer: impl Fn() -> W + Send + Sync + 'static,
     format: LogFormat,
     level: LogLevel,
 ) -> impl tracing::Subscriber + Send + Sync + 'static {
-    let printer = printer.clone();
-    let layer = tracing_subscriber::fmt::layer().with_writer(move || printer.log_writer());
+    let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     let layer = match format {
         LogFormat::Text => layer.boxed(),
         // The one span that there is would be told twice.
@@ -103,7 +114,8 @@ mod tests {
     fn the_log_is_on_stderr_in_whole_lines() {
         let (streams, stdout, stderr) = captured::streams();
         let printer = Printer::new(streams, Format::Json, true);
-        tracing::subscriber::with_default(subscriber(&printer, LogFormat::Json, LogLevel::Info), || {
+        let writer = move || LinesAtOnce(printer.clone());
+        tracing::subscriber::with_default(subscriber(writer, LogFormat::Json, LogLevel::Info), || {
             let _request = tracing::error_span!("request", id = "7f3c").entered();
             tracing::info!(status = 200, "answered");
             tracing::debug!("not this");
@@ -122,7 +134,8 @@ mod tests {
         for format in [LogFormat::Text, LogFormat::Json] {
             let (streams, _, stderr) = captured::streams();
             let printer = Printer::new(streams, Format::Text, false);
-            tracing::subscriber::with_default(subscriber(&printer, format, LogLevel::Info), || {
+            let writer = move || LinesAtOnce(printer.clone());
+            tracing::subscriber::with_default(subscriber(writer, format, LogLevel::Info), || {
                 tracing::info!(client = "x\n2026-01-01 INFO token=\"admin\"", "download");
             });
             assert_eq!(stderr.text().lines().count(), 1, "{}", stderr.text());

@@ -18,6 +18,7 @@ mod expiry;
 mod failure;
 mod inspect;
 mod list;
+mod log_writer;
 mod logging;
 mod module_options;
 mod pack;
@@ -154,11 +155,13 @@ pub fn run(
     };
     let Cli { registry, global, verb } = cli;
     let printer = Printer::new(streams, global.format, global.quiet);
-    let usual_level = if matches!(verb, Verb::Serve(_)) { LogLevel::Info } else { LogLevel::Warn };
-    logging::start(&printer, global.log_format, global.log_level.unwrap_or(usual_level));
+    let is_server = matches!(verb, Verb::Serve(_));
+    let usual_level = if is_server { LogLevel::Info } else { LogLevel::Warn };
+    logging::start(&printer, global.log_format, global.log_level.unwrap_or(usual_level), is_server);
 
     let context = Context { environment, settings, registry, printer };
     let outcome = run_verb(verb, &context);
+    log_writer::finish();
     outcome.unwrap_or_else(|failure| context.printer.failure(&failure))
 }
 

@@ -48,11 +48,30 @@ impl Streams {
         let choice = |is_terminal| {
             if environment.wants_colour(is_terminal) { ColorChoice::Always } else { ColorChoice::Never }
         };
+        let stderr: Box<dyn Write + Send> = match choice(environment.stderr_is_terminal) {
+            ColorChoice::Never => Box::new(WithoutColour(io::stderr())),
+            choice => Box::new(AutoStream::new(io::stderr(), choice)),
+        };
         Self {
             stdout: Box::new(AutoStream::new(io::stdout(), choice(environment.stdout_is_terminal))),
-            stderr: Box::new(AutoStream::new(io::stderr(), choice(environment.stderr_is_terminal))),
+            stderr,
             shows_progress: io::stderr().is_terminal() && environment.stderr_is_terminal,
         }
+    }
+}
+
+/// Takes colours out, and writes what is left of a text in one piece: nothing holds stderr's bytes back, so each piece would be a call
+/// of the system.
+struct WithoutColour(io::Stderr);
+
+impl Write for WithoutColour {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.0.write_all(&anstream::adapter::strip_bytes(text).into_vec())?;
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 
@@ -160,9 +179,11 @@ impl Printer {
         Arc::new(Reporter { printer: self.clone(), current: Mutex::new(None) })
     }
 
-    /// Where log lines go.
-    pub(super) fn log_writer(&self) -> LogWriter {
-        LogWriter(self.clone())
+    /// Writes whole lines of the log.
+    pub(super) fn log_lines(&self, lines: &[u8]) {
+        let mut stderr = lock(&self.stderr);
+        // Where it has gone, there is nobody left to tell.
+        let _ = self.bars.suspend(|| stderr.write_all(lines).and_then(|()| stderr.flush()));
     }
 
     fn labelled(&self, label: &str, colour: AnsiColor, text: &str) {
@@ -170,20 +191,18 @@ impl Printer {
         self.on_stderr(format!("{style}{label}:{style:#} {}", visible(text)).as_bytes());
     }
 
-    /// A line on stderr. Where it has gone, there is nobody left to tell.
+    /// A line on stderr, in one piece: others write there too.
     fn on_stderr(&self, line: &[u8]) {
-        let mut stderr = lock(&self.stderr);
-        let _ = self.bars.suspend(|| stderr.write_all(line).and_then(|()| stderr.write_all(b"\n")));
-        let _ = stderr.flush();
+        self.log_lines(&[line, b"\n"].concat());
     }
 }
 
-/// Takes whole log lines, as the log's formatter hands them on.
-pub(super) struct LogWriter(Printer);
+/// Takes whole log lines, as the log's formatter hands them on, and writes them at once.
+pub(super) struct LinesAtOnce(pub(super) Printer);
 
-impl Write for LogWriter {
+impl Write for LinesAtOnce {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.on_stderr(line.strip_suffix(b"\n").unwrap_or(line));
+        self.0.log_lines(line);
         Ok(line.len())
     }
 

@@ -29,6 +29,16 @@ pub enum CatalogSource {
     None,
 }
 
+impl CatalogSource {
+    /// Reads the file, where it is one, so that a mistake in it is told at once. Blocks.
+    pub fn check(&self) -> Result<()> {
+        match self {
+            Self::File(path) => CatalogFile::read(path).map(drop),
+            Self::Registry | Self::None => Ok(()),
+        }
+    }
+}
+
 /// A line of a catalog file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Line {

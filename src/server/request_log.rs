@@ -4,8 +4,8 @@
 //! exception is what a download is asked with, shortened to a product's name and version. The same numbers go to the metrics.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -111,11 +111,18 @@ fn is_id(id: &HeaderValue) -> bool {
     (1..=64).contains(&id.len()) && id.as_bytes().iter().all(is_fine)
 }
 
+/// Another id for each request of this process, and hardly ever one of another process: a random number, and a count from there on.
+/// Nothing depends on nobody guessing it.
 fn new_id() -> HeaderValue {
-    let mut random = [0_u8; 8];
-    // Without random numbers the ids are all the same, which is a nuisance and no danger.
-    let _ = getrandom::fill(&mut random);
-    HeaderValue::from_str(&hex::encode(random)).unwrap_or(HeaderValue::from_static("-"))
+    static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| {
+        let mut random = [0_u8; 8];
+        // Without random numbers processes have ids in common, which is a nuisance and no danger.
+        let _ = getrandom::fill(&mut random);
+        AtomicU64::new(u64::from_ne_bytes(random))
+    });
+    // An odd factor leaves each number to one id, and no two that follow look alike.
+    let number = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    HeaderValue::from_str(&format!("{number:016x}")).unwrap_or(HeaderValue::from_static("-"))
 }
 
 /// What is known of an answer; the line is written when this is dropped.

@@ -118,6 +118,7 @@ impl Serve {
     pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
         let host = self.host.as_deref().map(parse_host).transpose()?;
         let limits = self.limits.limits()?;
+        let search_options = self.search.options(context)?;
         self.access.check(self.listen, self.allow_anonymous)?;
         // From here on the signal to read files again does not end the process.
         let (hangups, mut reloads) = (Hangups::listen(), Reloads::default());
@@ -188,7 +189,7 @@ impl Serve {
         }
         access::reload_at_hangup(options.access.clone());
         let routes = kept(routes, cache.as_ref(), &metrics);
-        let search = Arc::new(Search::new(&routes, self.search.options(context)));
+        let search = Arc::new(Search::new(&routes, search_options));
         let looking = tokio::spawn({
             let search = Arc::clone(&search);
             async move { search.run().await }

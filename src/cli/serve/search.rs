@@ -7,6 +7,7 @@ use clap::Args;
 use crate::cli::Context;
 use crate::cli::catalog_option::CatalogOption;
 use crate::cli::duration::parse_duration;
+use crate::cli::failure::Failure;
 use crate::operations::pattern::Pattern;
 use crate::operations::search;
 
@@ -26,11 +27,12 @@ pub struct SearchOptions {
 
 impl SearchOptions {
     /// What they say.
-    pub fn options(&self, context: &Context) -> search::SearchOptions {
+    pub fn options(&self, context: &Context) -> Result<search::SearchOptions, Failure> {
         let catalog = self.catalog.source(context);
+        catalog.check()?;
         // A look without any pause between it and the next would be all that the server does.
         let every = self.scan_every.max(Duration::from_secs(1));
         let trusted = self.trust_embedded.clone();
-        search::SearchOptions { catalog, every, trusted, ..search::SearchOptions::default() }
+        Ok(search::SearchOptions { catalog, every, trusted, ..search::SearchOptions::default() })
     }
 }
