@@ -3,5 +3,7 @@
 mod copy;
 mod cue;
 mod install;
+mod matrix;
+mod outage;
 mod registry;
 mod self_contained;
