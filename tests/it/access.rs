@@ -28,10 +28,11 @@ const CONFIG: &[u8] = b"{}";
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The tokens of the tests, by what they are for: name, what it allows, where, and when it ends.
-const TOKENS: &[(&str, &str, Option<&str>, Option<&str>)] = &[
+pub(crate) const TOKENS: &[(&str, &str, Option<&str>, Option<&str>)] = &[
     ("admin", "'read', 'push', 'delete'", None, None),
     ("read-all", "'read'", None, None),
     ("read-acme", "'read'", Some("'acme/*'"), None),
+    ("read-other", "'read'", Some("'other/*'"), None),
     ("push-acme", "'read', 'push'", Some("'acme/*'"), None),
     ("only-push-acme", "'push'", Some("'acme/*'"), None),
     ("delete-acme", "'read', 'delete'", Some("'acme/*'"), None),
@@ -40,7 +41,7 @@ const TOKENS: &[(&str, &str, Option<&str>, Option<&str>)] = &[
 ];
 
 /// The token of that name.
-fn token(name: &str) -> String {
+pub(crate) fn token(name: &str) -> String {
     format!("secret-token-of-{name}")
 }
 
@@ -63,44 +64,49 @@ fn access_file(ocimod: &Ocimod) -> PathBuf {
 }
 
 /// A server with these tokens over an empty store.
-struct Site {
-    ocimod: Ocimod,
-    serve: Serve,
+pub(crate) struct Site {
+    pub(crate) ocimod: Ocimod,
+    pub(crate) serve: Serve,
     access: PathBuf,
     client: reqwest::Client,
 }
 
 /// What came back, as far as two answers can be compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Answer {
-    status: u16,
-    headers: BTreeMap<String, String>,
-    body: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: String,
 }
 
 impl Answer {
-    fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", String::as_str)
     }
 
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
 }
 
 impl Site {
     fn start(more: &[&str]) -> Self {
-        ocimod::registry::remote::install_crypto_provider();
         let ocimod = Ocimod::new();
-        let access = access_file(&ocimod);
         let store = format!("dir:{}", ocimod.folder("store").display());
+        Self::over(ocimod, &store, more)
+    }
+
+    /// The same over a registry that has something in it already.
+    pub(crate) fn over(ocimod: Ocimod, registry: &str, more: &[&str]) -> Self {
+        ocimod::registry::remote::install_crypto_provider();
+        let access = access_file(&ocimod);
         let file = access.display().to_string();
-        let serve = ocimod.serve([&["--registry", &store, "--access", &file], more].concat());
+        let serve = ocimod.serve([&["--registry", registry, "--access", &file], more].concat());
         let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
         Self { ocimod, serve, access, client: client.build().expect("a client") }
     }
 
-    async fn send(
+    pub(crate) async fn send(
         &self,
         method: &str,
         path: &str,
@@ -133,7 +139,7 @@ impl Site {
         self.send(method, path, authorization.as_slice(), body).await
     }
 
-    async fn get(&self, name: &str, path: &str) -> Answer {
+    pub(crate) async fn get(&self, name: &str, path: &str) -> Answer {
         self.as_holder(name, "GET", path, b"").await
     }
 
@@ -223,11 +229,10 @@ fn deletes() -> Vec<(&'static str, String, u16)> {
     ]
 }
 
-fn may(name: &str, right: &str, repository: &str) -> bool {
+pub(crate) fn may(name: &str, right: &str, repository: &str) -> bool {
+    let is_in = |pattern: &str| repository.starts_with(pattern.trim_matches(['\'', '*']));
     TOKENS.iter().any(|(token, allow, repositories, _)| {
-        *token == name
-            && allow.contains(&format!("'{right}'"))
-            && (repositories.is_none() || repository.starts_with("acme/"))
+        *token == name && allow.contains(&format!("'{right}'")) && repositories.is_none_or(is_in)
     })
 }
 

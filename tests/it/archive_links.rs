@@ -72,7 +72,7 @@ impl Registry for Pointing {
 }
 
 /// A store with the example in it.
-fn stored(ocimod: &Ocimod) -> String {
+pub(crate) fn stored(ocimod: &Ocimod) -> String {
     let store = format!("dir:{}", ocimod.folder("store").display());
     ocimod.push(&store, &example("terraform-null-label"), "acme/label/null@1.0.0", &[]);
     ocimod.push(&store, &example("terraform-null-label"), "acme/label/null@1.1.0", &[]);
@@ -80,13 +80,13 @@ fn stored(ocimod: &Ocimod) -> String {
     store
 }
 
-async fn opened(ocimod: &Ocimod) -> SharedRegistry {
+pub(crate) async fn opened(ocimod: &Ocimod) -> SharedRegistry {
     connect::directory(ocimod.folder("store")).await.expect("the store opens")
 }
 
 /// A server within the test.
-struct Served {
-    address: String,
+pub(crate) struct Served {
+    pub(crate) address: String,
     task: tokio::task::JoinHandle<std::io::Result<()>>,
 }
 
@@ -97,7 +97,12 @@ impl Drop for Served {
 }
 
 impl Served {
-    fn start(registry: SharedRegistry, archives: Archives) -> Self {
+    pub(crate) fn start(registry: SharedRegistry, archives: Archives) -> Self {
+        Self::listen(Self::app(registry, archives))
+    }
+
+    /// What such a server serves, for whoever puts something in front of it.
+    pub(crate) fn app(registry: SharedRegistry, archives: Archives) -> Arc<App> {
         let target = Target {
             registry: Arc::clone(&registry),
             prefix: String::new(),
@@ -107,7 +112,10 @@ impl Served {
         };
         let routes = Routes::new(vec![(None, Some(target))], RepositoryTemplate::default());
         let options = ServerOptions { distribution: true, archives, ..ServerOptions::default() };
-        let app = Arc::new(App::new(registry, Installer::without_search(routes, None), options));
+        Arc::new(App::new(registry, Installer::without_search(routes, None), options))
+    }
+
+    fn listen(app: Arc<App>) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
         Self { address, task: tokio::spawn(server::serve(listener, app, std::future::pending::<()>())) }
@@ -138,7 +146,7 @@ fn header(response: &Response, name: &str) -> String {
 }
 
 /// What `download` answers.
-async fn location(address: &str, module: &str) -> String {
+pub(crate) async fn location(address: &str, module: &str) -> String {
     let answer = get(address, &format!("{module}/download")).await;
     assert_eq!(answer.status(), 200);
     let location = header(&answer, "x-terraform-get");
@@ -147,7 +155,7 @@ async fn location(address: &str, module: &str) -> String {
 }
 
 /// The query that a client asks with: without `checksum`, sorted, escaped.
-fn as_sent(location: &str) -> Vec<(String, String)> {
+pub(crate) fn as_sent(location: &str) -> Vec<(String, String)> {
     let (path, query) = location.split_once('?').expect("a link has a query");
     assert_eq!(path, "./archive.zip");
     let mut pairs: Vec<(String, String)> = url::form_urlencoded::parse(query.as_bytes())
@@ -158,7 +166,7 @@ fn as_sent(location: &str) -> Vec<(String, String)> {
     pairs
 }
 
-fn archive(module: &str, pairs: &[(String, String)]) -> String {
+pub(crate) fn archive(module: &str, pairs: &[(String, String)]) -> String {
     let query = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
     format!("{module}/archive.zip?{query}")
 }
@@ -511,7 +519,7 @@ async fn no_link_stands_in_the_log_at_any_level() {
     }
 }
 
-fn installs(ocimod: &Ocimod, tofu: &Path, folder: &str, address: &str) {
+pub(crate) fn installs(ocimod: &Ocimod, tofu: &Path, folder: &str, address: &str) {
     let main = "module \"it\" {\n  source = \"modules.internal/acme/label/null\"\n  version = \"1.0.0\"\n  namespace = \"acme\"\n  \
                 stage = \"test\"\n  name = \"shop\"\n}\n\noutput \"it\" {\n  value = module.it.id\n}\n";
     let root = Root::new(tofu, &ocimod.folder(folder), "modules.internal", address, main);

@@ -78,7 +78,7 @@ fn store(ocimod: &Ocimod) -> PathBuf {
 }
 
 /// Pushes a module that calls others into the store.
-fn push(ocimod: &Ocimod, address: &str, version: &str, text: &str, calls: &[&str]) {
+pub(crate) fn push(ocimod: &Ocimod, address: &str, version: &str, text: &str, calls: &[&str]) {
     push_to(ocimod, &store(ocimod), address, version, text, calls);
 }
 
@@ -94,7 +94,7 @@ fn push_to(ocimod: &Ocimod, store: &Path, address: &str, version: &str, text: &s
 }
 
 /// Pushes a module somewhere else, and copies nothing of it but the holder.
-fn push_holder(ocimod: &Ocimod, holder: &str, embedded: &[(&str, &str)], text: &str) {
+pub(crate) fn push_holder(ocimod: &Ocimod, holder: &str, embedded: &[(&str, &str)], text: &str) {
     let elsewhere = ocimod.folder(&format!("elsewhere-{}-{text}", holder.replace('/', "-")));
     for (address, version) in embedded {
         push_to(ocimod, &elsewhere, address, version, text, &[]);
@@ -115,7 +115,7 @@ fn push_holder(ocimod: &Ocimod, holder: &str, embedded: &[(&str, &str)], text: &
 }
 
 /// A store that has been opened once, so that it is one.
-async fn fresh() -> Ocimod {
+pub(crate) async fn fresh() -> Ocimod {
     let ocimod = Ocimod::new();
     connect::directory(store(&ocimod)).await.expect("a store");
     ocimod

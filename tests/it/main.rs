@@ -12,6 +12,7 @@ mod failing_registry;
 mod foreign;
 mod interrupted_push;
 mod metrics;
+mod modules_access;
 mod published_versions;
 mod push;
 mod redirect;

@@ -25,7 +25,7 @@ async fn get(address: &str, path: &str) -> reqwest::Response {
 
 /// The metrics, once they have all these lines: an answer is counted when its last byte is gone, which the caller may see a little
 /// earlier.
-async fn metrics_with<T: AsRef<str>>(address: &str, lines: &[T]) -> String {
+pub(crate) async fn metrics_with<T: AsRef<str>>(address: &str, lines: &[T]) -> String {
     let mut text = String::new();
     for _ in 0..500 {
         text = get(address, "/metrics").await.text().await.expect("text");

@@ -3,6 +3,8 @@
 mod copy;
 mod cue;
 mod install;
+mod matrix;
 mod other_hosts;
+mod outage;
 mod registry;
 mod self_contained;

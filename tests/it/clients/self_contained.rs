@@ -30,7 +30,7 @@ fn module(ocimod: &Ocimod, name: &str, says: &str, calls: &[(&str, &str)]) -> st
 
 /// `label` 1 and 2, `group` which calls the first, `stack` which calls `group`, `site` which calls the second, and `shelf`, whose
 /// dependencies are in a bundle.
-fn publish(ocimod: &Ocimod, registry: &str) {
+pub(super) fn publish(ocimod: &Ocimod, registry: &str) {
     let push = |name: &str, version: &str, calls: &[(&str, &str)], more: &[&str]| {
         let folder = module(ocimod, name, &format!("{name}{version}"), calls);
         ocimod.push(registry, &folder, &format!("acme/{name}/null@{version}"), more);
@@ -43,13 +43,13 @@ fn publish(ocimod: &Ocimod, registry: &str) {
     push("shelf", "1.0.0", &[("group", "1.0.0")], &["--deps", "separate"]);
 }
 
-fn copy(crane: &Path, home: &Path, from: &str, to: &str, what: &str) {
+pub(super) fn copy(crane: &Path, home: &Path, from: &str, to: &str, what: &str) {
     let (from, to) = (format!("{from}/{what}"), format!("{to}/{what}"));
     run(isolated(crane, home).args(["copy", "--insecure", &from, &to])).success();
 }
 
 /// What a root module hears from the modules that it calls.
-fn hears(ocimod: &Ocimod, server: &str, tofu: &Path, test: &str, calls: &[(&str, &str)]) -> Value {
+pub(super) fn hears(ocimod: &Ocimod, server: &str, tofu: &Path, test: &str, calls: &[(&str, &str)]) -> Value {
     let folder = ocimod.folder(&format!("root-{test}-{}", tofu.file_name().unwrap_or_default().display()));
     let mut main = String::new();
     for (name, version) in calls {

@@ -42,12 +42,17 @@ impl DockerRegistry {
         Self::start_with("docker-registry", &tls)
     }
 
+    /// One that asks everybody for [`USER`] and [`PASSWORD`].
+    pub(crate) fn start_with_password() -> Option<Self> {
+        Self::start_with("docker-registry", PASSWORD_NEEDED)
+    }
+
     fn start_with(program: &str, http: &str) -> Option<Self> {
         let program = clients::find(program)?;
         let folder = tempfile::tempdir().expect("a temporary folder");
         let config = folder.path().join("config.yml");
-        std::fs::write(&config, configuration(&folder.path().join("data"), http))
-            .expect("the folder is ours");
+        std::fs::write(folder.path().join("htpasswd"), HTPASSWD).expect("the folder is ours");
+        std::fs::write(&config, configuration(folder.path(), http)).expect("the folder is ours");
         let mut command = isolated(&program, folder.path());
         // Distribution 3 looks for a collector of traces unless it is told that there is none.
         command.args(["serve".as_ref(), config.as_os_str()]).env("OTEL_TRACES_EXPORTER", "none");
@@ -64,11 +69,26 @@ impl DockerRegistry {
 /// Stands for itself: it is no part of `http`.
 const NO_DELETION: &str = "no deletion";
 
-fn configuration(data: &Path, http: &str) -> String {
-    let (deletion, http) = if http == NO_DELETION { (false, "") } else { (true, http) };
+/// Likewise.
+const PASSWORD_NEEDED: &str = "a password is needed";
+
+/// Who may do everything in a registry with a password.
+pub(crate) const USER: &str = "shim";
+pub(crate) const PASSWORD: &str = "matrix-password";
+/// The two of them as `htpasswd -B` has them.
+const HTPASSWD: &str = "shim:$2y$05$abcdefghijklmnopqrstuufYOxMOMJdPHL5uXcq7VLIS12uDQf8JG\n";
+
+fn configuration(folder: &Path, setting: &str) -> String {
+    let deletion = setting != NO_DELETION;
+    let http = if [NO_DELETION, PASSWORD_NEEDED].contains(&setting) { "" } else { setting };
+    let auth = if setting == PASSWORD_NEEDED {
+        format!("auth:\n  htpasswd:\n    realm: registry\n    path: {}\n", folder.join("htpasswd").display())
+    } else {
+        String::new()
+    };
     format!(
         "version: 0.1\nlog:\n  level: info\n  accesslog:\n    disabled: true\nstorage:\n  filesystem:\n    rootdirectory: {}\n  \
-         delete:\n    enabled: {deletion}\nhttp:\n  addr: 127.0.0.1:0\n{http}",
-        data.display()
+         delete:\n    enabled: {deletion}\n{auth}http:\n  addr: 127.0.0.1:0\n{http}",
+        folder.join("data").display()
     )
 }
