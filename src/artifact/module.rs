@@ -33,7 +33,7 @@ pub struct ModuleArtifact {
 }
 
 /// A blob by digest and size.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Content {
     /// Digest of the bytes.
     pub digest: Digest,

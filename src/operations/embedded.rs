@@ -17,8 +17,12 @@ use super::routes::{ModuleName, Place, Routes};
 /// More distinct claims than this are not kept: a few hundred bytes each. A registry of that size has modules by the ten
 /// thousand that are nowhere but inside others.
 const MAX_CLAIMS: usize = 200_000;
-/// So many repositories are remembered for one claim: any one of them has the bytes.
+/// So many repositories of one namespace are remembered for one claim: any one of them has the bytes. Those of another namespace are
+/// counted by themselves: whoever repeats somebody's claim a hundred times must not push out the one who is believed.
 const MAX_HOLDERS: usize = 64;
+/// So many versions of one module are taken from the repositories of one namespace. Each may have to be looked at before an answer,
+/// and nobody brings more of them along than there are versions of anything.
+const MAX_VERSIONS: usize = 1_000;
 
 /// A module that has another one as a layer.
 #[derive(Clone, Debug)]
@@ -46,12 +50,41 @@ pub struct Claim {
     pub holders: Vec<Holder>,
 }
 
+impl Claim {
+    fn remember(&mut self, holder: Holder) {
+        let mut neighbours = 0;
+        for known in &self.holders {
+            if known.is_same(&holder) {
+                return;
+            }
+            neighbours += usize::from(namespace(&known.place) == namespace(&holder.place));
+        }
+        if neighbours < MAX_HOLDERS {
+            self.holders.push(holder);
+        }
+    }
+}
+
 /// Every claim of a registry.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Claims {
     /// By the path below the host, since the placeholder host stands for any.
     by_name: HashMap<String, Vec<Claim>>,
     count: usize,
+    /// How many were brought in by each namespace, and how many one of them may.
+    of_namespaces: HashMap<String, usize>,
+    share: usize,
+}
+
+impl Default for Claims {
+    fn default() -> Self {
+        Self { by_name: HashMap::new(), count: 0, of_namespaces: HashMap::new(), share: MAX_CLAIMS }
+    }
+}
+
+/// Rights to push are given by namespace, and so is room.
+pub(super) fn namespace(place: &Place) -> &str {
+    place.below_prefix().split('/').next().unwrap_or_default()
 }
 
 /// The path without its host.
@@ -60,24 +93,36 @@ fn below_host(path: &CuePath) -> &str {
 }
 
 impl Claims {
+    /// Gives every namespace as much room as any other; then, with [`Self::leave_the_rest_to_all`], what nobody took to whoever comes.
+    pub fn shared_by(namespaces: usize) -> Self {
+        Self { share: MAX_CLAIMS / namespaces.max(1), ..Self::default() }
+    }
+
+    /// From here on one namespace may take all the room that is left.
+    pub fn leave_the_rest_to_all(&mut self) {
+        self.share = MAX_CLAIMS;
+    }
+
     /// Takes a dependency layer of a module in. `false` where there are too many.
     pub fn add(&mut self, place: &Place, path: Option<&CuePath>, layer: &DependencyLayer) -> bool {
-        let claims = self.by_name.entry(below_host(layer.module.base()).to_owned()).or_default();
+        let name = below_host(layer.module.base());
         let holder = Holder { place: place.clone(), path: path.cloned() };
-        let known =
-            claims.iter_mut().find(|claim| claim.module == layer.module && claim.archive == layer.archive);
-        if let Some(claim) = known {
-            if claim.holders.len() < MAX_HOLDERS && !claim.holders.iter().any(|known| known.is_same(&holder))
-            {
-                claim.holders.push(holder);
+        let mut versions = 0;
+        for claim in self.by_name.get_mut(name).into_iter().flatten() {
+            if claim.module == layer.module && claim.archive == layer.archive {
+                claim.remember(holder);
+                return true;
             }
-            return true;
+            let first = claim.holders.first();
+            versions += usize::from(first.is_some_and(|first| namespace(&first.place) == namespace(place)));
         }
-        if self.count == MAX_CLAIMS {
+        let taken = self.of_namespaces.get(namespace(place)).copied().unwrap_or_default();
+        if versions >= MAX_VERSIONS || taken >= self.share || self.count >= MAX_CLAIMS {
             return false;
         }
         self.count += 1;
-        claims.push(Claim {
+        self.of_namespaces.insert(namespace(place).to_owned(), taken + 1);
+        self.by_name.entry(name.to_owned()).or_default().push(Claim {
             module: layer.module.clone(),
             archive: layer.archive.clone(),
             holders: vec![holder],
@@ -165,4 +210,71 @@ fn warn_of(module: &ModuleVersion, [one, other]: [&Digest; 2]) {
         module.base(),
         module.version()
     );
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::routes::Target;
+    use super::*;
+    use crate::registry::Registry;
+
+    struct Nothing;
+
+    impl Registry for Nothing {}
+
+    fn place(repository: &str) -> Place {
+        let target = Target {
+            registry: Arc::new(Nothing),
+            prefix: String::new(),
+            name: "test".into(),
+            identity: "test".into(),
+            is_local: true,
+        };
+        Place { target, repository: repository.parse().unwrap() }
+    }
+
+    fn layer(module: &str) -> DependencyLayer {
+        let archive = Content { digest: Digest::of(module.as_bytes()), size: 1 };
+        DependencyLayer { module: module.parse().unwrap(), archive, main_only: false }
+    }
+
+    #[test]
+    fn strangers_who_repeat_a_claim_do_not_push_out_the_holder_who_is_believed() {
+        let (mut claims, label) = (Claims::default(), layer("modules.internal/acme/label/null@v1.0.0"));
+        for number in 0..2 * MAX_HOLDERS {
+            assert!(claims.add(&place(&format!("aaa/m{number}/null")), None, &label));
+        }
+        assert!(claims.add(&place("acme/stack/null"), None, &label));
+        let claim = claims.about(label.module.base()).next().unwrap();
+        assert_eq!(claim.holders.len(), MAX_HOLDERS + 1);
+        assert_eq!(claim.holders.last().unwrap().place, place("acme/stack/null"));
+    }
+
+    #[test]
+    fn a_namespace_full_of_claims_leaves_room_for_the_others() {
+        let (evil, acme) = (place("aaa/evil/null"), place("acme/stack/null"));
+        let mut claims = Claims::shared_by(2);
+        claims.share = 3;
+        let many: Vec<_> = (0..5).map(|n| layer(&format!("modules.internal/aaa/m{n}/null@v1.0.0"))).collect();
+        let taken = many.iter().filter(|layer| claims.add(&evil, None, layer)).count();
+        assert_eq!(taken, 3);
+        let label = layer("modules.internal/acme/label/null@v1.0.0");
+        assert!(claims.add(&acme, None, &label));
+        claims.leave_the_rest_to_all();
+        assert!(many.iter().all(|layer| claims.add(&evil, None, layer)));
+        assert_eq!(claims.len(), 6);
+    }
+
+    #[test]
+    fn nobody_brings_versions_of_a_module_without_end() {
+        let (evil, acme) = (place("aaa/evil/null"), place("acme/stack/null"));
+        let mut claims = Claims::default();
+        let version = |n: usize| layer(&format!("modules.internal/acme/label/null@v1.0.{n}"));
+        let taken = (0..MAX_VERSIONS + 5).filter(|n| claims.add(&evil, None, &version(*n))).count();
+        assert_eq!(taken, MAX_VERSIONS);
+        assert!(claims.add(&acme, None, &version(MAX_VERSIONS + 1)));
+    }
 }

@@ -144,6 +144,7 @@ impl Installer {
 
     /// The versions of a module that a client may choose from.
     pub async fn versions(&self, asked: &Asked, may_read: MayRead<'_>) -> Result<Offer> {
+        self.require_some(asked, may_read)?;
         let began = Instant::now();
         if let Some(offer) = self.first_offer(asked, may_read).await? {
             return Ok(offer);
@@ -169,6 +170,13 @@ impl Installer {
                 Err(OperationError::NotSearchedYet { module: asked.address.to_string() })
             }
         })
+    }
+
+    /// Who may read none of the repositories that a module could be in is told that there is none, before anybody looks: neither a
+    /// failure nor the time that it takes tells whether there is one.
+    fn require_some(&self, asked: &Asked, may_read: MayRead<'_>) -> Result<()> {
+        let places = self.places(asked);
+        if places.is_empty() || places.iter().any(may_read) { Ok(()) } else { Err(self.nothing(asked)) }
     }
 
     fn nothing(&self, asked: &Asked) -> OperationError {
@@ -372,6 +380,7 @@ impl Installer {
         version: &Version,
         may_read: MayRead<'_>,
     ) -> Result<Installable> {
+        self.require_some(asked, may_read)?;
         let names = match self.names(asked) {
             // The version is that of the module whose versions are listed, and not of another host's.
             names if names.len() > 1 => vec![self.versions(asked, may_read).await?.module],

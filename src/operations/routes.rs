@@ -575,6 +575,9 @@ impl Routes {
         if !holder_path.is_none_or(|path| fits(path.first_element())) {
             return false;
         }
+        // Where a repository is below a host's name, rights to push are given by that name. The placeholder host, which stands for any
+        // other, opens the modules of all to none of them.
+        let is_below = |other: &str| host == other || other == Host::INTERNAL;
         match module {
             ModuleName::Cue(_) => holder.below_prefix().split('/').next() == Some(host),
             ModuleName::Tofu { path, .. } => {
@@ -582,7 +585,7 @@ impl Routes {
                 self.template
                     .read(holder.below_prefix())
                     .iter()
-                    .any(|parts| Some(parts.namespace) == namespace && parts.host.is_none_or(fits))
+                    .any(|parts| Some(parts.namespace) == namespace && parts.host.is_none_or(is_below))
             }
         }
     }
@@ -671,6 +674,35 @@ mod tests {
         assert!(matches!(parse("{namespace}_{name}/{system}"), Err(E::Mixed { .. })));
         assert!(matches!(parse("{namespace}/{name}/{system}/{version}"), Err(E::Mixed { .. })));
         assert!(matches!(parse("{namespace}/{name}/{system}/A"), Err(E::Name { .. })));
+    }
+
+    #[test]
+    fn who_may_write_below_some_host_does_not_speak_for_modules_of_a_namespace() {
+        struct Nothing;
+        impl crate::registry::Registry for Nothing {}
+        let target = Target {
+            registry: Arc::new(Nothing),
+            prefix: String::new(),
+            name: "test".into(),
+            identity: "test".into(),
+            is_local: true,
+        };
+        let shares = |template: &str, host: &str, holder: &str| {
+            let routes = Routes::new(vec![(None, Some(target.clone()))], template.parse().unwrap());
+            let address = TofuAddress::parse("acme/label/null").unwrap();
+            let module = ModuleName::tofu(&address, &host.parse().unwrap()).unwrap();
+            routes.shares_namespace(&module, &target.place(&holder.parse().unwrap()).unwrap(), None)
+        };
+        for (template, in_front) in
+            [("{namespace}/{name}/{system}", ""), ("{host}/{namespace}/{name}/{system}", "a.example/")]
+        {
+            assert!(shares(template, "a.example", &format!("{in_front}acme/stack/null")));
+            assert!(shares(template, "a.example", "a.example/acme/stack/null"));
+            assert!(shares(template, "modules.internal", "modules.internal/acme/stack/null"));
+            assert!(!shares(template, "modules.internal", "evil.example/acme/stack/null"));
+            assert!(!shares(template, "a.example", "evil.example/acme/stack/null"));
+            assert!(!shares(template, "a.example", &format!("{in_front}evil/acme/null")));
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! read again only after a while, since versions do not change.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::module::CuePath;
 use crate::oci::{Digest, Tag};
 
 use super::catalog::{self, Catalog, CatalogSource};
-use super::embedded::Claims;
+use super::embedded::{self, Claims};
 use super::error::{OperationError, Result};
 use super::list;
 use super::pattern::Pattern;
@@ -37,8 +37,6 @@ const AFTER_FAILURE: Duration = Duration::from_secs(5);
 /// callers never make the registry do much more than without them.
 const GOOD_FOR: Duration = Duration::from_secs(1);
 const GOOD_FOR_TIMES: u32 = 10;
-/// How long a caller waits for a look at what was pushed here, where others look at everything.
-const BEHIND_OTHERS: Duration = Duration::from_secs(2);
 
 /// How registries are looked through.
 #[derive(Clone, Debug)]
@@ -89,11 +87,11 @@ pub struct Search {
     found: RwLock<Arc<Found>>,
     /// What was read of each repository.
     memory: Mutex<HashMap<Place, Arc<Read>>>,
-    /// Repositories that have changed since, each with the number of its last change.
-    changed: Mutex<HashMap<Place, u64>>,
-    changes: AtomicU64,
-    /// Whether there is more in memory than what is answered from: a look may have ended before its time, with who asked for it.
-    unpublished: AtomicBool,
+    /// Whether there is something in memory that answers do not know yet. Not a variable of the look that read it: whoever waits for a
+    /// look may go away in the middle of it.
+    is_unpublished: AtomicBool,
+    /// Repositories that have changed since.
+    changed: Mutex<HashSet<Place>>,
     /// Held while something is looked at, so that what is found is not mixed up.
     looking: tokio::sync::Mutex<Looks>,
     is_complete: watch::Sender<bool>,
@@ -125,6 +123,26 @@ impl Look {
 
     fn is_over(look: Option<Self>) -> bool {
         look.is_none_or(|look| look.over() <= Instant::now())
+    }
+}
+
+/// The repositories that have changed, while they are looked at. Those of a look that did not come to its end, also since nobody waits
+/// for it any longer, are there for the next one.
+struct Changed<'a> {
+    all: &'a Mutex<HashSet<Place>>,
+    places: Vec<Place>,
+}
+
+impl<'a> Changed<'a> {
+    fn take(all: &'a Mutex<HashSet<Place>>) -> Self {
+        let places = std::mem::take(&mut *all.lock().unwrap_or_else(PoisonError::into_inner));
+        Self { all, places: places.into_iter().collect() }
+    }
+}
+
+impl Drop for Changed<'_> {
+    fn drop(&mut self) {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).extend(self.places.drain(..));
     }
 }
 
@@ -167,9 +185,8 @@ impl Search {
             options,
             found: RwLock::default(),
             memory: Mutex::default(),
+            is_unpublished: AtomicBool::default(),
             changed: Mutex::default(),
-            changes: AtomicU64::new(0),
-            unpublished: AtomicBool::new(false),
             looking: tokio::sync::Mutex::default(),
             is_complete: watch::Sender::new(is_complete),
             again: Notify::new(),
@@ -191,21 +208,24 @@ impl Search {
         Arc::clone(&self.found.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The same, with what was pushed here since. Where something else is looked at for long, or the registry is away, without it.
+    /// The same, with what was pushed here since. What cannot be looked at soon, since its registry fails or a look at everything takes
+    /// long, holds nobody up who asks for something else: it stays to be looked at.
     pub async fn found_now(&self) -> Arc<Found> {
-        if self.is_behind()
-            && let Ok(_looking) = tokio::time::timeout(BEHIND_OTHERS, self.looking.lock()).await
-        {
-            let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            match self.look_at(changed.keys().cloned().collect()).await {
-                Ok(()) => {
-                    let mut left = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-                    left.retain(|place, number| changed.get(place) != Some(number));
-                }
-                Err(error) => tracing::warn!("what has changed could not be looked at: {error}"),
+        if self.is_behind() {
+            let looked = tokio::time::timeout(self.options.patience / 2, self.look_at_changed()).await;
+            if let Ok(Err(error)) = looked {
+                tracing::warn!("what has changed could not be looked at: {error}");
             }
         }
         self.found()
+    }
+
+    async fn look_at_changed(&self) -> Result<()> {
+        let _looking = self.looking.lock().await;
+        let mut changed = Changed::take(&self.changed);
+        self.look_at(changed.places.clone()).await?;
+        changed.places.clear();
+        Ok(())
     }
 
     /// Whether a repository has changed since, and was not looked at.
@@ -230,8 +250,7 @@ impl Search {
     pub fn changed(&self, place: Place) {
         if self.options.catalog != CatalogSource::None {
             let place = Place { target: self.always_asked(place.target), ..place };
-            let number = self.changes.fetch_add(1, Ordering::Relaxed);
-            self.changed.lock().unwrap_or_else(PoisonError::into_inner).insert(place, number);
+            self.changed.lock().unwrap_or_else(PoisonError::into_inner).insert(place);
         }
     }
 
@@ -291,11 +310,7 @@ impl Search {
         {
             let listed: HashSet<&Place> = catalog.places.iter().collect();
             let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-            let before = memory.len();
             memory.retain(|place, _| listed.contains(place));
-            if memory.len() != before {
-                self.unpublished.store(true, Ordering::Relaxed);
-            }
         }
         self.look_at(catalog.places.clone()).await?;
         looks.at_everything = Some(Look::ended(began));
@@ -352,10 +367,10 @@ impl Search {
         while let Some((answer, known, place)) = looked.next().await {
             match answer {
                 Ok(read) => {
-                    if !known.is_some_and(|known| known.is_same(&read)) {
-                        self.unpublished.store(true, Ordering::Relaxed);
-                    }
                     let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+                    if !known.is_some_and(|known| known.is_same(&read)) {
+                        self.is_unpublished.store(true, Ordering::Relaxed);
+                    }
                     memory.insert(place, Arc::new(read));
                 }
                 // What was not read is not known, which is not the same as not there.
@@ -365,7 +380,11 @@ impl Search {
             }
         }
         drop(looked);
-        if self.unpublished.swap(false, Ordering::Relaxed) {
+        let is_fewer = {
+            let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            memory.len() != self.found().read.len()
+        };
+        if is_fewer || self.is_unpublished.load(Ordering::Relaxed) {
             self.publish();
         }
         passing.map_or(Ok(()), Err)
@@ -378,21 +397,34 @@ impl Search {
         let mut places: Vec<_> = memory.iter().collect();
         // Where there are too many claims, every replica leaves out the same ones.
         places.sort_by_cached_key(|(place, _)| place.name());
-        let mut is_full = false;
-        for (place, read) in places {
-            found.read.insert(place.clone(), Arc::clone(read));
-            for module in read.tags.values().filter_map(|read| read.module.as_ref()) {
-                for layer in &module.dependencies {
-                    is_full |= !found.claims.add(place, module.path.as_ref(), layer);
-                }
-            }
+        let namespaces: HashSet<&str> = places.iter().map(|(place, _)| embedded::namespace(place)).collect();
+        found.claims = Claims::shared_by(namespaces.len());
+        let mut is_full = add_claims(&mut found.claims, &places);
+        if is_full {
+            found.claims.leave_the_rest_to_all();
+            is_full = add_claims(&mut found.claims, &places);
         }
+        found.read = memory.iter().map(|(place, read)| (place.clone(), Arc::clone(read))).collect();
+        self.is_unpublished.store(false, Ordering::Relaxed);
         drop(memory);
         if is_full {
             tracing::error!("there are too many embedded modules; some of them are not served");
         }
         *self.found.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(found);
     }
+}
+
+/// Takes in what these repositories say of others; whether there was too much of it.
+fn add_claims(claims: &mut Claims, places: &[(&Place, &Arc<Read>)]) -> bool {
+    let mut is_full = false;
+    for (place, read) in places {
+        for module in read.tags.values().filter_map(|read| read.module.as_ref()) {
+            for layer in &module.dependencies {
+                is_full |= !claims.add(place, module.path.as_ref(), layer);
+            }
+        }
+    }
+    is_full
 }
 
 impl Read {
@@ -460,5 +492,101 @@ fn warn_of_unlisted(catalog: &Catalog) {
              the modules with `--catalog FILE`, or say `--catalog none`",
             target.name
         );
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::routes::RepositoryTemplate;
+    use super::*;
+    use crate::oci::{Descriptor, IMAGE_MANIFEST, Manifest, Reference, Repository};
+    use crate::registry::{Answer, Page, PageRequest, Registry, StoredManifest};
+
+    /// Two repositories; the second does not answer while it is told so.
+    #[derive(Default)]
+    struct Halting {
+        tags: Mutex<Vec<Tag>>,
+        is_halted: AtomicBool,
+    }
+
+    const REPOSITORIES: [&str; 2] = ["acme/a/null", "acme/b/null"];
+
+    impl Registry for Halting {
+        fn repositories<'a>(&'a self, _: &'a PageRequest) -> Answer<'a, Page<Repository>> {
+            let items = REPOSITORIES.map(|name| name.parse().unwrap()).into();
+            Box::pin(async { Ok(Page { items, next: None }) })
+        }
+
+        fn tags<'a>(&'a self, repository: &'a Repository, _: &'a PageRequest) -> Answer<'a, Page<Tag>> {
+            Box::pin(async {
+                if repository.as_str() == REPOSITORIES[1] && self.is_halted.load(Ordering::Relaxed) {
+                    std::future::pending::<()>().await;
+                }
+                Ok(Page { items: self.tags.lock().unwrap().clone(), next: None })
+            })
+        }
+
+        fn manifest<'a>(&'a self, _: &'a Repository, _: &'a Reference) -> Answer<'a, StoredManifest> {
+            let manifest = Manifest {
+                schema_version: 2,
+                media_type: Some(IMAGE_MANIFEST.to_owned()),
+                artifact_type: None,
+                config: Some(Descriptor::of("application/vnd.oci.image.config.v1+json", b"{}")),
+                layers: Vec::new(),
+                manifests: None,
+                subject: None,
+                annotations: BTreeMap::new(),
+            };
+            let bytes = serde_json::to_vec(&manifest).unwrap();
+            let digest = Digest::of(&bytes);
+            let stored =
+                StoredManifest { media_type: IMAGE_MANIFEST.to_owned(), digest, bytes: bytes.into() };
+            Box::pin(async { Ok(stored) })
+        }
+    }
+
+    fn search() -> (Arc<Halting>, Search, [Place; 2]) {
+        let registry = Arc::new(Halting::default());
+        registry.tags.lock().unwrap().push("v1.0.0".parse().unwrap());
+        let target = Target {
+            registry: Arc::clone(&registry) as _,
+            prefix: String::new(),
+            name: "test".into(),
+            identity: "test".into(),
+            is_local: true,
+        };
+        let routes = Routes::new(vec![(None, Some(target.clone()))], RepositoryTemplate::default());
+        let options = SearchOptions { patience: Duration::from_millis(40), ..SearchOptions::default() };
+        let place = |name: &str| Place { target: target.clone(), repository: name.parse().unwrap() };
+        (registry, Search::new(&routes, options), REPOSITORIES.map(place))
+    }
+
+    #[tokio::test]
+    async fn what_a_look_that_was_broken_off_has_read_is_answered_after_the_next_one() {
+        let (registry, search, [a, _]) = search();
+        search.look().await.unwrap();
+        let tag: Tag = "v2.0.0".parse().unwrap();
+        registry.tags.lock().unwrap().push(tag.clone());
+        registry.is_halted.store(true, Ordering::Relaxed);
+        assert!(tokio::time::timeout(Duration::from_millis(20), search.look()).await.is_err());
+        registry.is_halted.store(false, Ordering::Relaxed);
+        search.look().await.unwrap();
+        assert_eq!(search.found().is_module(&a, &tag), Some(false));
+    }
+
+    #[tokio::test]
+    async fn a_repository_that_does_not_answer_holds_nobody_up_and_stays_to_be_looked_at() {
+        let (registry, search, [_, b]) = search();
+        search.look().await.unwrap();
+        let tag: Tag = "v2.0.0".parse().unwrap();
+        registry.tags.lock().unwrap().push(tag.clone());
+        registry.is_halted.store(true, Ordering::Relaxed);
+        search.changed(b.clone());
+        assert!(search.found_now().await.is_module(&b, &tag).is_none());
+        assert!(search.is_behind());
+        registry.is_halted.store(false, Ordering::Relaxed);
+        assert!(search.found_now().await.is_module(&b, &tag).is_some());
+        assert!(!search.is_behind());
     }
 }

@@ -15,7 +15,7 @@ use crate::archive::check::MAX_MODULE_FILE_SIZE;
 use crate::archive::{self, CheckError, Listing, ModuleKind};
 use crate::artifact::Content;
 use crate::module::{CuePath, ModuleFile};
-use crate::oci::{ByteRange, Digest};
+use crate::oci::ByteRange;
 use crate::registry::{self, Blob, BlobRequest, RegistryError};
 
 use super::error::{OperationError, Result};
@@ -53,21 +53,23 @@ pub enum NamedModule {
     Path(CuePath),
 }
 
-/// What is known of zips, by digest.
+/// What is known of zips, by digest and size: whoever names the digest of somebody's zip with another size learns of its own lie, and
+/// nobody else shares in it.
 pub struct KnownZips {
-    known: Cache<Digest, Arc<ZipFacts>>,
+    known: Cache<Content, Arc<ZipFacts>>,
     /// What outlives the process.
     records: Option<Arc<registry::Cache>>,
 }
 
 /// The kind of the records of good zips. Another name whenever the rules for zips or the record itself are others: what was good by
 /// other rules is looked at again.
-const RECORD: &str = "zip-1";
+const RECORD: &str = "zip-2";
 
 /// A good zip as it is recorded.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Record {
+    size: u64,
     has_tofu_files: bool,
     has_module_file: bool,
     module: Option<String>,
@@ -81,20 +83,23 @@ impl KnownZips {
 
     /// Looks at a zip, unless it is known; callers that ask at once share one look.
     pub async fn of(&self, place: &Place, content: &Content) -> Result<Arc<ZipFacts>> {
-        let looked = self.known.try_get_with_by_ref(&content.digest, async {
-            if let Some(facts) = self.recorded(&content.digest).await {
+        let looked = self.known.try_get_with_by_ref(content, async {
+            if let Some(facts) = self.recorded(content).await {
                 return Ok(Arc::new(facts));
             }
             let facts = look(place, content).await?;
-            self.record(&content.digest, &facts).await;
+            self.record(content, &facts).await;
             Ok(Arc::new(facts))
         });
         looked.await.map_err(OperationError::Shared)
     }
 
-    async fn recorded(&self, digest: &Digest) -> Option<ZipFacts> {
-        let bytes = self.records.as_ref()?.record(RECORD, digest).await?;
+    async fn recorded(&self, content: &Content) -> Option<ZipFacts> {
+        let bytes = self.records.as_ref()?.record(RECORD, &content.digest).await?;
         let record: Record = serde_json::from_slice(&bytes).ok()?;
+        if record.size != content.size {
+            return None;
+        }
         let module = match (record.has_module_file, record.module) {
             (false, _) => NamedModule::None,
             (true, None) => NamedModule::Unreadable,
@@ -104,7 +109,7 @@ impl KnownZips {
     }
 
     /// A refusal is not recorded: it is rare, and a later release may know better.
-    async fn record(&self, digest: &Digest, facts: &ZipFacts) {
+    async fn record(&self, content: &Content, facts: &ZipFacts) {
         let (Some(records), ZipFacts::Good { has_tofu_files, module }) = (&self.records, facts) else {
             return;
         };
@@ -113,12 +118,13 @@ impl KnownZips {
             NamedModule::None | NamedModule::Unreadable => None,
         };
         let record = Record {
+            size: content.size,
             has_tofu_files: *has_tofu_files,
             has_module_file: *module != NamedModule::None,
             module: path,
         };
         if let Ok(bytes) = serde_json::to_vec(&record) {
-            records.keep_record(RECORD, digest, bytes.into()).await;
+            records.keep_record(RECORD, &content.digest, bytes.into()).await;
         }
     }
 }

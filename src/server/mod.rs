@@ -21,6 +21,7 @@ mod rendered;
 mod request_log;
 pub mod self_signed;
 mod signature;
+mod stalled;
 mod start_page;
 mod tls;
 mod token;
@@ -226,8 +227,8 @@ fn finished(routes: Router<Arc<App>>, app: Arc<App>) -> Router {
 }
 
 /// The layers, from the innermost to the outermost: what a stranger sent reaches no handler, and every handler knows who calls; a panic
-/// is an error like others; there are bounds to what goes on at a time; errors get their body; and the log sees what the caller sees,
-/// with every byte of it.
+/// is an error like others; there are bounds to what goes on at a time; errors get their body; the log sees what the caller sees,
+/// with every byte of it; and whoever does not read on holds none of this.
 fn layered(routes: Router, app: Arc<App>) -> Router {
     let nosniff = HeaderValue::from_static("nosniff");
     routes
@@ -240,6 +241,7 @@ fn layered(routes: Router, app: Arc<App>) -> Router {
         .layer(RequestBodyTimeoutLayer::new(BODY_TIMEOUT))
         .layer(map_response(bounded))
         .layer(from_fn_with_state(app, request_log::log))
+        .layer(from_fn(stalled::give_up))
 }
 
 /// Breaks an answer off whose source has stopped. A body of known length is in memory already; wrapped, it would lose that
