@@ -114,9 +114,12 @@ impl CatalogFile {
     }
 
     fn read(path: &Path) -> Result<Self> {
-        let usage = |message: String| OperationError::Usage {
+        let usage = |message: String| {
+            OperationError::Usage {
             message: format!("{}: {message}", path.display()),
-            hint: "write the address of a module, or a pattern of repositories, on each line".to_owned(),
+            hint: "`--catalog` names a file with the address of a module, or a pattern of repositories, on each line"
+                .to_owned(),
+        }
         };
         let size = std::fs::metadata(path).map_err(|error| usage(error.to_string()))?.len();
         if size > MAX_FILE_SIZE {

@@ -152,7 +152,7 @@ impl Refusal {
 /// The numbers of one sort of things that a cache keeps, since the server began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheNumbers {
-    /// What is kept: `tags`, `manifests`, `zips`.
+    /// What is kept: `listing`, `tag`, `manifest`, `blob`.
     pub kind: &'static str,
     /// Answered from a copy that is fresh.
     pub hits: u64,
@@ -590,13 +590,13 @@ mod tests {
     #[test]
     fn what_a_cache_says_is_shown_when_it_is_asked_for() {
         let metrics = Metrics::default();
-        metrics.caches(|| vec![CacheNumbers { kind: "tags", hits: 3, misses: 2, stale: 1, bytes: 40 }]);
+        metrics.caches(|| vec![CacheNumbers { kind: "tag", hits: 3, misses: 2, stale: 1, bytes: 40 }]);
         let text = metrics.text().expect("it can be written");
         for line in [
-            "ocimod_cache_lookups_total{kind=\"tags\",result=\"hit\"} 3\n",
-            "ocimod_cache_lookups_total{kind=\"tags\",result=\"miss\"} 2\n",
-            "ocimod_cache_lookups_total{kind=\"tags\",result=\"stale\"} 1\n",
-            "ocimod_cache_size_bytes{kind=\"tags\"} 40\n",
+            "ocimod_cache_lookups_total{kind=\"tag\",result=\"hit\"} 3\n",
+            "ocimod_cache_lookups_total{kind=\"tag\",result=\"miss\"} 2\n",
+            "ocimod_cache_lookups_total{kind=\"tag\",result=\"stale\"} 1\n",
+            "ocimod_cache_size_bytes{kind=\"tag\"} 40\n",
         ] {
             assert!(text.contains(line), "{line}{text}");
         }

@@ -35,7 +35,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, HttpBody};
-use axum::http::{HeaderValue, header};
+use axum::extract::Request;
+use axum::http::{HeaderValue, Uri, header};
 use axum::middleware::{from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
@@ -44,6 +45,7 @@ use axum_server::{Handle, Server};
 use hyper_util::rt::TokioTimer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tower::ServiceExt;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::set_header::SetResponseHeaderLayer;
 use tower_http::timeout::{RequestBodyTimeoutLayer, TimeoutBody};
@@ -178,7 +180,14 @@ pub fn router(app: Arc<App>) -> Router {
         return finished(routes.merge(distribution(&app)), app);
     };
     let at_root = finished(reachable_everywhere(&app).merge(distribution(&app)), Arc::clone(&app));
-    Router::new().nest(base.as_str(), finished(routes, app)).fallback_service(at_root)
+    let below = finished(routes, app);
+    let start_page = below.clone();
+    // Proxies pass the path on with a slash behind it, and the router takes that for another one.
+    let with_slash = any(move |mut request: Request| {
+        *request.uri_mut() = Uri::from_static("/");
+        start_page.oneshot(request)
+    });
+    Router::new().route(&format!("{base}/"), with_slash).nest(base.as_str(), below).fallback_service(at_root)
 }
 
 /// The module registry protocol, below a module's address.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Path, State};
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use axum::http::header::{AGE, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde::Deserialize;
 use serde_json::json;
@@ -152,13 +152,13 @@ async fn render(app: &App, asked: &Asked, may_read: MayRead<'_>) -> Result<(Offe
     Ok((offer, rendered))
 }
 
-/// Says of an answer that it comes from a copy since the registry cannot be asked, and how old that is (RFC 9211, `Cache-Status`).
+/// Says of an answer that it comes from a copy since the registry cannot be asked (RFC 9211, `Cache-Status`), and how many seconds old
+/// that is (RFC 9111, `Age`).
 pub(super) fn marked(mut answer: Response<Body>, seen: Observed) -> Response<Body> {
     if seen.stale {
-        let status = format!("ocimod; hit; ttl=-{}; detail=stale", seen.age.as_secs());
-        if let Ok(status) = HeaderValue::try_from(status) {
-            answer.headers_mut().insert(CACHE_STATUS, status);
-        }
+        let headers = answer.headers_mut();
+        headers.insert(CACHE_STATUS, HeaderValue::from_static("ocimod; hit; detail=stale"));
+        headers.insert(AGE, seen.age.as_secs().into());
     }
     answer
 }

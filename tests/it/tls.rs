@@ -184,6 +184,8 @@ async fn below_a_base_path_is_everything_but_what_clients_expect_at_the_root() {
         ("/.well-known/terraform.json", 200),
         ("/v2/", 200),
         ("/v2/acme/label/null/tags/list", 200),
+        ("/team/ocimod", 200),
+        ("/team/ocimod/", 200),
         ("/team/ocimod/healthz", 200),
         ("/team/ocimod/readyz", 200),
         ("/team/ocimod/.well-known/terraform.json", 200),

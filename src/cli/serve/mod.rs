@@ -296,7 +296,8 @@ fn cache_numbers(cache: &Cache) -> Vec<CacheNumbers> {
         .map(|(kind, numbers)| CacheNumbers {
             kind,
             hits: numbers.hits,
-            misses: numbers.misses,
+            // There, what ends with an old copy is a miss too.
+            misses: numbers.misses.saturating_sub(numbers.stale),
             stale: numbers.stale,
             bytes: numbers.memory,
         })

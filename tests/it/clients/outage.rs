@@ -32,6 +32,7 @@ const LATE: Duration = Duration::from_millis(200);
 struct Answer {
     status: u16,
     cache: String,
+    age: String,
     link: String,
     body: Bytes,
 }
@@ -45,15 +46,13 @@ async fn get(address: &str, path: &str) -> Answer {
         let value = response.headers().get(name);
         value.map(|value| value.to_str().expect("text").to_owned()).unwrap_or_default()
     };
-    let (status, cache, link) =
-        (response.status().as_u16(), header("cache-status"), header("x-terraform-get"));
-    Answer { status, cache, link, body: response.bytes().await.expect("a body") }
+    let (status, link) = (response.status().as_u16(), header("x-terraform-get"));
+    let (cache, age) = (header("cache-status"), header("age"));
+    Answer { status, cache, age, link, body: response.bytes().await.expect("a body") }
 }
 
 fn is_stale(answer: &Answer) -> bool {
-    let age =
-        answer.cache.strip_prefix("ocimod; hit; ttl=-").and_then(|rest| rest.strip_suffix("; detail=stale"));
-    age.is_some_and(|age| age.parse::<u32>().is_ok())
+    answer.cache == "ocimod; hit; detail=stale" && answer.age.parse::<u32>().is_ok()
 }
 
 /// Runs what blocks beside what is served by this process.
