@@ -35,7 +35,7 @@ const READ_AGAIN_AFTER: Duration = Duration::from_mins(15);
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
 /// How long a look that a caller waits for is good enough for the next caller, at least; and so many times as long as it took, so that
 /// callers never make the registry do much more than without them.
-const GOOD_FOR: Duration = Duration::from_secs(1);
+const GOOD_FOR: Duration = Duration::from_millis(250);
 const GOOD_FOR_TIMES: u32 = 10;
 
 /// How registries are looked through.

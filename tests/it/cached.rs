@@ -873,10 +873,11 @@ async fn with_its_registry_stopped_serve_answers_what_it_answered_before() {
         let versions = get(&serve, &format!("{base}/versions")).await;
         let download = get(&serve, &format!("{base}/1.0.0/download")).await;
         let archive = get(&serve, &format!("{base}/1.0.0/{}", download.1.trim_start_matches("./"))).await;
-        (versions, download, archive)
+        // A link has its time in it.
+        (versions, download.0, archive)
     };
     let warm = ask().await;
-    assert_eq!((warm.0.0, warm.1.0, warm.2.0), (200, 200, 200));
+    assert_eq!((warm.0.0, warm.1, warm.2.0), (200, 200, 200));
     drop(registry);
     // A link says until when it holds, so it is another one each time.
     let again = ask().await;
