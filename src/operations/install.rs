@@ -145,6 +145,9 @@ impl Installer {
     /// The versions of a module that a client may choose from.
     pub async fn versions(&self, asked: &Asked, may_read: MayRead<'_>) -> Result<Offer> {
         let began = Instant::now();
+        if !self.places(asked).iter().any(may_read) {
+            return Err(self.nothing(asked));
+        }
         if let Some(offer) = self.first_offer(asked, may_read).await? {
             return Ok(offer);
         }
@@ -191,6 +194,10 @@ impl Installer {
     }
 
     async fn offer(&self, asked: &Asked, module: ModuleName, may_read: MayRead<'_>) -> Result<Option<Offer>> {
+        // Who may not know of it is told so by its name alone: what the registry says, or fails to say, would tell more.
+        if !self.routes.places(&module)?.iter().any(may_read) {
+            return Ok(None);
+        }
         let own = self.own(asked, &module, may_read).await?;
         if !own.exists
             && self.search.is_complete()
@@ -444,6 +451,14 @@ impl Installer {
         may_read: MayRead<'_>,
     ) -> Result<Installable> {
         let began = Instant::now();
+        let places = self.routes.places(module)?;
+        let unknown = || OperationError::NoModule {
+            module: format!("{module}@{version}"),
+            places: places.iter().map(Place::name).collect(),
+        };
+        if !places.iter().any(may_read) {
+            return Err(unknown());
+        }
         let own = self.own(asked, module, may_read).await?;
         let mut has_looked_further = !self.search.is_complete();
         if has_looked_further {
@@ -464,10 +479,7 @@ impl Installer {
                 });
             }
             if std::mem::replace(&mut has_looked_further, true) {
-                return Err(OperationError::NoModule {
-                    module: format!("{module}@{version}"),
-                    places: own.places.iter().map(Place::name).collect(),
-                });
+                return Err(unknown());
             }
             self.look_further(asked, Some(began)).await?;
         }

@@ -74,8 +74,7 @@ impl Site {
     }
 
     fn serve(&self, transport: Transport, mode: &str) -> Serve {
-        let mut arguments =
-            vec!["--registry", &self.setting, "--access", "access.toml", "--archives", mode];
+        let mut arguments = vec!["--registry", &self.setting, "--access", "access.toml", "--archives", mode];
         if transport == Transport::Discovery {
             arguments.extend(["--tls-self-signed", "tls"]);
         }
@@ -95,7 +94,14 @@ struct Cell<'a> {
 }
 
 impl<'a> Cell<'a> {
-    fn new(site: &Site, serve: &Serve, tofu: &'a Path, name: &str, transport: Transport, token: Token) -> Self {
+    fn new(
+        site: &Site,
+        serve: &Serve,
+        tofu: &'a Path,
+        name: &str,
+        transport: Transport,
+        token: Token,
+    ) -> Self {
         let host = match transport {
             Transport::HostBlock => "modules.internal",
             Transport::Discovery => &serve.address,

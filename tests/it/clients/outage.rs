@@ -51,7 +51,8 @@ async fn get(address: &str, path: &str) -> Answer {
 }
 
 fn is_stale(answer: &Answer) -> bool {
-    let age = answer.cache.strip_prefix("ocimod; hit; ttl=-").and_then(|rest| rest.strip_suffix("; detail=stale"));
+    let age =
+        answer.cache.strip_prefix("ocimod; hit; ttl=-").and_then(|rest| rest.strip_suffix("; detail=stale"));
     age.is_some_and(|age| age.parse::<u32>().is_ok())
 }
 
@@ -101,7 +102,10 @@ async fn with_the_registry_stopped_what_was_installed_is_installed_again() {
         answers
     };
     let before = ask().await;
-    assert!(before.iter().flatten().all(|answer| answer.status == 200 && answer.cache.is_empty()), "{before:?}");
+    assert!(
+        before.iter().flatten().all(|answer| answer.status == 200 && answer.cache.is_empty()),
+        "{before:?}"
+    );
     assert_eq!(get(&address, "/readyz").await.body, "ready\n");
 
     drop(target);
@@ -118,7 +122,10 @@ async fn with_the_registry_stopped_what_was_installed_is_installed_again() {
     let metrics = metrics_with(&address, &[stale("listing"), stale("tag")]).await;
     for kind in ["listing", "tag"] {
         let counted = metrics.split(&stale(kind)).nth(1).and_then(|rest| rest.split('\n').next());
-        assert!(counted.is_some_and(|number| number.parse::<u64>().is_ok_and(|number| number > 0)), "{metrics}");
+        assert!(
+            counted.is_some_and(|number| number.parse::<u64>().is_ok_and(|number| number > 0)),
+            "{metrics}"
+        );
     }
     // What the probe heard holds for a moment, and the server stays in the balancer.
     for _ in 0..500 {
@@ -131,9 +138,13 @@ async fn with_the_registry_stopped_what_was_installed_is_installed_again() {
     assert_eq!((ready.status, &*ready.body), (200, &b"degraded\n"[..]));
 
     // Nobody can know now that there is none: it may have been pushed the moment before.
-    for unknown in
-        ["never/versions", "never/1.0.0/download", "never/1.0.0/archive.zip", "stack/9.9.9/download", "label/9.9.9/download"]
-    {
+    for unknown in [
+        "never/versions",
+        "never/1.0.0/download",
+        "never/1.0.0/archive.zip",
+        "stack/9.9.9/download",
+        "label/9.9.9/download",
+    ] {
         let (name, rest) = unknown.split_once('/').expect("a path");
         let answer = get(&address, &format!("/v1/modules/acme/{name}/null/{rest}")).await;
         assert!(answer.status >= 500, "{unknown}: {answer:?}");
@@ -143,7 +154,8 @@ async fn with_the_registry_stopped_what_was_installed_is_installed_again() {
 /// A registry that answers late, and refuses every second request for a thing: the client is to come again.
 async fn late_and_busy(ocimod: &Ocimod) -> (String, Arc<AtomicUsize>) {
     let app = Served::app(opened(ocimod).await, Archives::default());
-    let (asked, refusals) = (Arc::new(Mutex::new(HashMap::<String, usize>::new())), Arc::new(AtomicUsize::new(0)));
+    let (asked, refusals) =
+        (Arc::new(Mutex::new(HashMap::<String, usize>::new())), Arc::new(AtomicUsize::new(0)));
     let counted = Arc::clone(&refusals);
     let busy = from_fn(move |request: Request, next: Next| {
         let (asked, refusals) = (Arc::clone(&asked), Arc::clone(&counted));
@@ -231,7 +243,8 @@ async fn a_hundred_callers_on_a_module_that_nobody_asked_for_yet_cause_one_listi
 /// Hands each request to the next of the servers; answers its address.
 async fn balancer(servers: Vec<String>) -> String {
     ocimod::registry::remote::install_crypto_provider();
-    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().expect("a client");
+    let client =
+        reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().expect("a client");
     let turn = Arc::new(AtomicUsize::new(0));
     let routes = axum::Router::new().fallback(move |request: Request| {
         let server = servers[turn.fetch_add(1, Ordering::Relaxed) % servers.len()].clone();
@@ -262,7 +275,8 @@ async fn replicas_answer_for_each_other() {
     publish(&ocimod, &registry.address);
     let token = ["token", "new", "team", "--allow", "read", "--access", "access.toml"];
     let token = ocimod.run(token).success().stdout.trim_end().to_owned();
-    std::fs::write(ocimod.home.path().join("keys"), "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\n").unwrap();
+    std::fs::write(ocimod.home.path().join("keys"), "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\n")
+        .unwrap();
     let setting = format!("{}+insecure", registry.address);
     let shared = ["--link-key", "keys", "--access", "access.toml", "--cache-dir", "cache"];
     let replica = || ocimod.serve([&["--registry", &setting], &shared[..]].concat());

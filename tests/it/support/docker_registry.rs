@@ -52,8 +52,7 @@ impl DockerRegistry {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let config = folder.path().join("config.yml");
         std::fs::write(folder.path().join("htpasswd"), HTPASSWD).expect("the folder is ours");
-        std::fs::write(&config, configuration(folder.path(), http))
-            .expect("the folder is ours");
+        std::fs::write(&config, configuration(folder.path(), http)).expect("the folder is ours");
         let mut command = isolated(&program, folder.path());
         // Distribution 3 looks for a collector of traces unless it is told that there is none.
         command.args(["serve".as_ref(), config.as_os_str()]).env("OTEL_TRACES_EXPORTER", "none");
