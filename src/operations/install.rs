@@ -385,9 +385,14 @@ impl Installer {
             names => names,
         };
         let Some(module) = names.into_iter().next() else { return Err(self.nothing(asked)) };
-        let installable = match self.own_version(asked, &module, version, may_read).await? {
+        let mut outage = None;
+        let installable = match self.own_version(asked, &module, version, may_read, &mut outage).await? {
             Some(installable) => installable,
-            None => self.embedded_version(asked, &module, version, may_read).await?,
+            None => match (self.embedded_version(asked, &module, version, may_read).await, outage) {
+                // It may have been pushed since the last list that is known.
+                (Err(OperationError::NoModule { .. }), Some(outage)) => return Err(outage),
+                (embedded, _) => embedded?,
+            },
         };
         match &*self.zips.of(&installable.place, &installable.archive).await? {
             ZipFacts::Good { has_tofu_files: true, .. } => Ok(installable),
@@ -396,12 +401,14 @@ impl Installer {
         }
     }
 
+    /// The version in a repository of the module's own. `outage` is why one could not be asked that does not list the version.
     async fn own_version(
         &self,
         asked: &Asked,
         module: &ModuleName,
         version: &Version,
         may_read: MayRead<'_>,
+        outage: &mut Option<OperationError>,
     ) -> Result<Option<Installable>> {
         for place in self.routes.places(module)?.into_iter().filter(may_read) {
             let stored = match stored_version(&place, version).await {
@@ -411,6 +418,7 @@ impl Installer {
                     if published.listed().any(|listed| listed == version) {
                         return Err(error);
                     }
+                    outage.get_or_insert(error);
                     continue;
                 }
                 stored => stored?,
