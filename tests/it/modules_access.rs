@@ -45,6 +45,9 @@ const ASKING: [&str; 5] = ["read-all", "read-acme", "read-other", "only-push-acm
 /// Names of nothing, one below each namespace.
 const NOTHING: [&str; 2] = ["acme/never/null", "other/never/null"];
 
+/// The same of names that nobody asked for before the registry went away: nothing is kept of them.
+const NEVER_ASKED: [&str; 2] = ["acme/fresh/null", "other/fresh/null"];
+
 /// Versions that are asked for: of a module's own, of one that only some may know of, and of nothing.
 const VERSIONS: [&str; 3] = ["1.0.0", "2.0.0", "9.9.9"];
 
@@ -251,7 +254,7 @@ async fn over_a_registry_everybody_is_told_what_they_may_know_also_when_it_is_aw
     for name in ["read-acme", "read-other", "only-push-acme"] {
         for module in MODULES.iter().filter(|module| module.visible(name).is_empty()) {
             // That something is kept of the one and nothing of the other is not told either.
-            for nothing in NOTHING.iter().filter(|nothing| !may(name, "read", nothing)) {
+            for nothing in NEVER_ASKED.iter().filter(|nothing| !may(name, "read", nothing)) {
                 if may(name, "read", module.name) {
                     continue;
                 }
