@@ -539,7 +539,10 @@ async fn tokens_are_taken_as_password_or_bearer_and_given_out_for_a_while() {
     ] {
         assert_eq!(form(wrong.to_owned()).await.status, status, "{wrong}");
     }
-    assert_eq!(form("a".repeat(1_000_000)).await.status, 400);
+    // Right but for its length: more than the server reads, and not so much that it hangs up before all of it is sent.
+    let long =
+        format!("grant_type=password&username={}&password={}", "a".repeat(16 * 1024), token("read-acme"));
+    assert_eq!(form(long).await.status, 400);
     assert_eq!(by(&basic("x", "wrong"), "/v2/token").await.status, 401);
     assert_eq!(by(&basic("x", &token("expired")), "/v2/token").await.status, 401);
     assert_eq!(site.get("nobody", "/v2/token").await.status, 401);
