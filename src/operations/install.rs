@@ -144,7 +144,7 @@ impl Installer {
 
     /// The versions of a module that a client may choose from.
     pub async fn versions(&self, asked: &Asked, may_read: MayRead<'_>) -> Result<Offer> {
-        self.require_some(asked, may_read)?;
+        self.require_some(asked, may_read, || self.nothing(asked))?;
         let began = Instant::now();
         if let Some(offer) = self.first_offer(asked, may_read).await? {
             return Ok(offer);
@@ -174,9 +174,14 @@ impl Installer {
 
     /// Who may read none of the repositories that a module could be in is told that there is none, before anybody looks: neither a
     /// failure nor the time that it takes tells whether there is one.
-    fn require_some(&self, asked: &Asked, may_read: MayRead<'_>) -> Result<()> {
+    fn require_some(
+        &self,
+        asked: &Asked,
+        may_read: MayRead<'_>,
+        nothing: impl FnOnce() -> OperationError,
+    ) -> Result<()> {
         let places = self.places(asked);
-        if places.is_empty() || places.iter().any(may_read) { Ok(()) } else { Err(self.nothing(asked)) }
+        if places.is_empty() || places.iter().any(may_read) { Ok(()) } else { Err(nothing()) }
     }
 
     fn nothing(&self, asked: &Asked) -> OperationError {
@@ -199,6 +204,10 @@ impl Installer {
     }
 
     async fn offer(&self, asked: &Asked, module: ModuleName, may_read: MayRead<'_>) -> Result<Option<Offer>> {
+        // Who may not know of it is told so by its name alone: what the registry says, or fails to say, would tell more.
+        if !self.routes.places(&module)?.iter().any(may_read) {
+            return Ok(None);
+        }
         let own = self.own(asked, &module, may_read).await?;
         if !own.exists
             && self.search.is_complete()
@@ -380,16 +389,24 @@ impl Installer {
         version: &Version,
         may_read: MayRead<'_>,
     ) -> Result<Installable> {
-        self.require_some(asked, may_read)?;
+        self.require_some(asked, may_read, || OperationError::NoModule {
+            module: format!("{}@{version}", asked.address),
+            places: self.places(asked).iter().map(Place::name).collect(),
+        })?;
         let names = match self.names(asked) {
             // The version is that of the module whose versions are listed, and not of another host's.
             names if names.len() > 1 => vec![self.versions(asked, may_read).await?.module],
             names => names,
         };
         let Some(module) = names.into_iter().next() else { return Err(self.nothing(asked)) };
-        let installable = match self.own_version(asked, &module, version, may_read).await? {
+        let mut outage = None;
+        let installable = match self.own_version(asked, &module, version, may_read, &mut outage).await? {
             Some(installable) => installable,
-            None => self.embedded_version(asked, &module, version, may_read).await?,
+            None => match (self.embedded_version(asked, &module, version, may_read).await, outage) {
+                // It may have been pushed since the last list that is known.
+                (Err(OperationError::NoModule { .. }), Some(outage)) => return Err(outage),
+                (embedded, _) => embedded?,
+            },
         };
         match &*self.zips.of(&installable.place, &installable.archive).await? {
             ZipFacts::Good { has_tofu_files: true, .. } => Ok(installable),
@@ -398,12 +415,14 @@ impl Installer {
         }
     }
 
+    /// The version in a repository of the module's own. `outage` is why one could not be asked that does not list the version.
     async fn own_version(
         &self,
         asked: &Asked,
         module: &ModuleName,
         version: &Version,
         may_read: MayRead<'_>,
+        outage: &mut Option<OperationError>,
     ) -> Result<Option<Installable>> {
         for place in self.routes.places(module)?.into_iter().filter(may_read) {
             let stored = match stored_version(&place, version).await {
@@ -413,6 +432,7 @@ impl Installer {
                     if published.listed().any(|listed| listed == version) {
                         return Err(error);
                     }
+                    outage.get_or_insert(error);
                     continue;
                 }
                 stored => stored?,
@@ -453,6 +473,14 @@ impl Installer {
         may_read: MayRead<'_>,
     ) -> Result<Installable> {
         let began = Instant::now();
+        let places = self.routes.places(module)?;
+        let unknown = || OperationError::NoModule {
+            module: format!("{module}@{version}"),
+            places: places.iter().map(Place::name).collect(),
+        };
+        if !places.iter().any(may_read) {
+            return Err(unknown());
+        }
         let own = self.own(asked, module, may_read).await?;
         let mut has_looked_further = !self.search.is_complete();
         if has_looked_further {
@@ -473,10 +501,7 @@ impl Installer {
                 });
             }
             if std::mem::replace(&mut has_looked_further, true) {
-                return Err(OperationError::NoModule {
-                    module: format!("{module}@{version}"),
-                    places: own.places.iter().map(Place::name).collect(),
-                });
+                return Err(unknown());
             }
             self.look_further(asked, Some(began)).await?;
         }

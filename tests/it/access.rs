@@ -539,7 +539,10 @@ async fn tokens_are_taken_as_password_or_bearer_and_given_out_for_a_while() {
     ] {
         assert_eq!(form(wrong.to_owned()).await.status, status, "{wrong}");
     }
-    assert_eq!(form("a".repeat(16 * 1024 + 1)).await.status, 400);
+    // Right but for its length: more than the server reads, and not so much that it hangs up before all of it is sent.
+    let long =
+        format!("grant_type=password&username={}&password={}", "a".repeat(16 * 1024), token("read-acme"));
+    assert_eq!(form(long).await.status, 400);
     assert_eq!(by(&basic("x", "wrong"), "/v2/token").await.status, 401);
     assert_eq!(by(&basic("x", &token("expired")), "/v2/token").await.status, 401);
     assert_eq!(site.get("nobody", "/v2/token").await.status, 401);
@@ -972,51 +975,4 @@ async fn tofu_installs_from_an_oci_address_with_a_token_and_without_where_strang
             }
         }
     }
-}
-
-#[tokio::test]
-async fn modules_are_read_by_the_same_rules() {
-    let site = Site::start(&[]);
-    let store = format!("dir:{}", site.ocimod.folder("store").display());
-    for address in ["acme/label/null@1.0.0", "other/label/null@1.0.0"] {
-        site.ocimod.push(&store, &example("terraform-null-label"), address, &[]);
-    }
-    let paths = ["versions", "1.0.0/download", "2.0.0/download", "1.0.0/archive.zip"];
-    for path in paths {
-        let of = |module: &str| format!("/v1/modules/{module}/{path}");
-        let by_all = site.get("read-all", &of("acme/label/null")).await;
-        assert_eq!(by_all.status, if path.starts_with('2') { 404 } else { 200 }, "{path}");
-        for name in ["nobody", "wrong", "expired"] {
-            // Without a token an archive needs a link, and this has none.
-            let expected = if name == "nobody" && path.ends_with("archive.zip") { 404 } else { 401 };
-            assert_eq!(site.get(name, &of("acme/label/null")).await.status, expected, "{name} {path}");
-        }
-        for name in ["read-acme", "push-acme", "delete-acme"] {
-            assert_eq!(site.get(name, &of("acme/label/null")).await.status, by_all.status, "{name} {path}");
-        }
-        for (name, modules) in [
-            ("read-acme", &["other/label/null", "other/nothing/null", "acme/nothing/null"][..]),
-            ("only-push-acme", &["acme/label/null", "acme/nothing/null", "other/label/null"]),
-        ] {
-            let mut answers = Vec::new();
-            for module in modules {
-                for method in ["GET", "HEAD"] {
-                    let answer = site.as_holder(name, method, &of(module), b"").await;
-                    assert_eq!(answer.status, 404, "{name} {method} {module} {path}");
-                    let body = answer.body.replace(module, "MODULE");
-                    let mut headers = answer.headers.clone();
-                    headers.remove("content-length");
-                    answers.push((method, headers, body));
-                }
-            }
-            let (first, second) = (answers[..2].to_vec(), answers[2..4].to_vec());
-            assert_eq!(first, second, "{name} {path}");
-            assert_eq!(first, answers[4..], "{name} {path}");
-        }
-    }
-    // A link is let in by itself, whoever brings it.
-    let download = site.get("read-acme", "/v1/modules/acme/label/null/1.0.0/download").await;
-    let link = download.header("x-terraform-get").replacen("./", "/v1/modules/acme/label/null/1.0.0/", 1);
-    assert_eq!(site.get("nobody", &link).await.status, 200);
-    assert_eq!(site.get("wrong", &link).await.status, 401);
 }
