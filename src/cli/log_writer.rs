@@ -17,6 +17,8 @@ use super::printer::Printer;
 const MAX_WAITING: usize = 16_384;
 /// So much is written at once.
 const MAX_BATCH: usize = 64 * 1024;
+/// How long lines are gathered: each time that the thread is woken costs whoever wakes it more than to write a line down.
+const GATHERING: Duration = Duration::from_millis(10);
 /// How long the end of the program waits for lines that nobody reads.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -87,6 +89,7 @@ pub(super) fn finish() {
 fn write_lines(waiting: &Receiver<Waiting>, lost: &AtomicU64, mut write: impl FnMut(&[u8])) {
     let mut batch = Vec::new();
     while let Ok(first) = waiting.recv() {
+        thread::sleep(GATHERING);
         let mut ended = Vec::new();
         let mut next = Some(first);
         while let Some(one) = next {

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::future::join_all;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::artifact::{self, ArtifactError, Content};
@@ -259,8 +260,10 @@ impl Installer {
             yanked: HashSet::new(),
             places: places.clone(),
         };
-        for place in &places {
-            let published = published::at(module, place).await?;
+        // Together: where the registry is far, the one that is not there would cost as much time as the one that is.
+        let listed = join_all(places.iter().map(|place| published::at(module, place))).await;
+        for (place, published) in places.iter().zip(listed) {
+            let published = published?;
             // A repository that has nothing but marks withdraws what is in others alone.
             if published.versions.is_empty() {
                 own.yanked.extend(published.yanked().await?.keys().cloned());

@@ -124,7 +124,11 @@ impl Registry {
         }
         tokio::time::sleep(registry.delay).await;
         let path = path.strip_prefix("/v2/").unwrap_or_default();
-        let answer = if let Some(repository) = path.strip_suffix("/tags/list") {
+        // A module is in one of the two repositories that it may be in.
+        let is_there = !path.starts_with("modules.internal/");
+        let answer = if !is_there {
+            None
+        } else if let Some(repository) = path.strip_suffix("/tags/list") {
             Some(registry.page(repository, request.uri().query().unwrap_or_default()))
         } else if let Some((repository, reference)) = path.split_once("/manifests/") {
             registry.manifest(repository, reference)
