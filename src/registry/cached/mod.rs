@@ -2,7 +2,7 @@
 //!
 //! What has a digest never changes, so manifests and blobs are kept for good, as far as there is room. What changes is asked for
 //! anew: a list when it is older than `fresh`, what a tag points at each time. Where the registry is down or too slow, the last
-//! good copy is the answer for as long as `stale` says, and whoever looks is told ([`observed`]).
+//! good copy is the answer for as long as `stale` says, and whoever looks is told ([`observed()`]).
 //!
 //! - **An error is never "there is none".** A copy is used in place of an outage ([`RegistryError::is_outage`]), and of nothing
 //!   else: a 404 removes it, and after a 401 or 403 nothing is left of the repository.
