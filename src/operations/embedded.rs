@@ -4,7 +4,7 @@
 //! speaks for the module (it has no repository of its own), where the holder lives in the module's own namespace, or where the
 //! operator trusts the holder. By repository and not by what the holder says of itself: rights are given for repositories.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::artifact::{Content, DependencyLayer};
 use crate::module::{CuePath, ModuleVersion, Version};
@@ -48,6 +48,8 @@ pub struct Claim {
     pub archive: Content,
     /// Who says so.
     pub holders: Vec<Holder>,
+    /// Whether one of them is believed about the module in any case, and not only because nobody else speaks for it.
+    pub is_close: bool,
 }
 
 impl Claim {
@@ -126,6 +128,7 @@ impl Claims {
             module: layer.module.clone(),
             archive: layer.archive.clone(),
             holders: vec![holder],
+            is_close: false,
         });
         true
     }
@@ -161,27 +164,31 @@ impl Belief<'_> {
     /// The claims about a module that are made by somebody who is believed, with these holders alone.
     pub fn believed(&self, claims: &Claims, module: &ModuleName) -> Vec<Claim> {
         let Some(target) = self.routes.target(module.path()) else { return Vec::new() };
-        let is_believed = |holder: &Holder| {
-            // Another registry speaks for other modules.
-            holder.place.target.is_same(target)
-                && (!self.has_own
-                    || self.trusted.iter().any(|pattern| pattern.matches(holder.place.below_prefix()))
-                    || self.routes.shares_namespace(module, &holder.place, holder.path.as_ref()))
+        // Another registry speaks for other modules.
+        let is_here = |holder: &&Holder| holder.place.target.is_same(target);
+        let is_close = |holder: &Holder| {
+            self.trusted.iter().any(|pattern| pattern.matches(holder.place.below_prefix()))
+                || self.routes.shares_namespace(module, &holder.place, holder.path.as_ref())
         };
         claims
             .about(module.path())
             .filter_map(|claim| {
+                let holders = claim.holders.iter().filter(is_here);
                 let holders: Vec<_> =
-                    claim.holders.iter().filter(|holder| is_believed(holder)).cloned().collect();
-                (!holders.is_empty()).then(|| Claim { holders, ..claim.clone() })
+                    holders.filter(|holder| !self.has_own || is_close(holder)).cloned().collect();
+                let is_close = holders.iter().any(is_close);
+                (!holders.is_empty()).then(|| Claim { holders, is_close, ..claim.clone() })
             })
             .collect()
     }
 }
 
 /// Of the claims that turned out to be true, those about which there is one voice: where two say different bytes of one version, neither
-/// counts.
-pub fn settle(claims: Vec<Claim>) -> BTreeMap<Version, Claim> {
+/// counts. Strangers do not count beside a holder who is believed in any case: they could take every version away.
+pub fn settle(mut claims: Vec<Claim>) -> BTreeMap<Version, Claim> {
+    let close = claims.iter().filter(|claim| claim.is_close);
+    let spoken_for: HashSet<Version> = close.map(|claim| claim.module.version().clone()).collect();
+    claims.retain(|claim| claim.is_close || !spoken_for.contains(claim.module.version()));
     let mut by_version: BTreeMap<Version, (Claim, bool)> = BTreeMap::new();
     for claim in claims {
         let version = claim.module.version().clone();
@@ -251,6 +258,24 @@ mod tests {
         let claim = claims.about(label.module.base()).next().unwrap();
         assert_eq!(claim.holders.len(), MAX_HOLDERS + 1);
         assert_eq!(claim.holders.last().unwrap().place, place("acme/stack/null"));
+    }
+
+    #[test]
+    fn strangers_take_no_version_away_that_its_own_namespace_embeds() {
+        let claim = |digest: &str, is_close| Claim {
+            module: "modules.internal/acme/label/null@v1.0.0".parse().unwrap(),
+            archive: Content { digest: Digest::of(digest.as_bytes()), size: 1 },
+            holders: vec![Holder { place: place("x/y/z"), path: None }],
+            is_close,
+        };
+        let settled = |claims: &[(&str, bool)]| {
+            let claims = claims.iter().map(|(digest, is_close)| claim(digest, *is_close)).collect();
+            settle(claims).into_values().map(|claim| claim.archive.digest).collect::<Vec<_>>()
+        };
+        assert_eq!(settled(&[("a", false), ("b", true), ("c", false)]), [Digest::of(b"b")]);
+        assert_eq!(settled(&[("a", false), ("b", false)]), []);
+        assert_eq!(settled(&[("a", true), ("b", true)]), []);
+        assert_eq!(settled(&[("a", false), ("a", false)]), [Digest::of(b"a")]);
     }
 
     #[test]
