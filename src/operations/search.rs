@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use crate::artifact::{ArtifactError, DependencyLayer, TaggedVersion};
 use crate::module::CuePath;
@@ -95,7 +95,8 @@ pub struct Search {
     /// Held while something is looked at, so that what is found is not mixed up.
     looking: tokio::sync::Mutex<Looks>,
     is_complete: watch::Sender<bool>,
-    again: Notify,
+    /// The registries that nobody knows a list of, as the last look had it.
+    unlisted: Mutex<Vec<Target>>,
 }
 
 /// When was looked last.
@@ -189,7 +190,7 @@ impl Search {
             changed: Mutex::default(),
             looking: tokio::sync::Mutex::default(),
             is_complete: watch::Sender::new(is_complete),
-            again: Notify::new(),
+            unlisted: Mutex::default(),
         }
     }
 
@@ -246,22 +247,31 @@ impl Search {
             .is_ok_and(|done| done.is_ok())
     }
 
-    /// Says that a repository of the registry has changed: it was pushed to through this server.
+    /// Says that a repository of the registry has changed: it was pushed to through this server, or is newer than the last look.
     pub fn changed(&self, place: Place) {
-        if self.options.catalog != CatalogSource::None {
+        if self.will_look_at(&place) {
             let place = Place { target: self.always_asked(place.target), ..place };
             self.changed.lock().unwrap_or_else(PoisonError::into_inner).insert(place);
+        }
+    }
+
+    /// Whether a complete look goes to a repository too. Else it would be known until the next one alone, and to this server alone.
+    fn will_look_at(&self, place: &Place) -> bool {
+        match self.options.catalog {
+            CatalogSource::None => false,
+            CatalogSource::File(_) => {
+                self.memory.lock().unwrap_or_else(PoisonError::into_inner).contains_key(place)
+            }
+            CatalogSource::Registry => {
+                let unlisted = self.unlisted.lock().unwrap_or_else(PoisonError::into_inner);
+                !unlisted.iter().any(|target| target.is_same(&place.target))
+            }
         }
     }
 
     fn always_asked(&self, target: Target) -> Target {
         let same = self.routes.targets().find(|known| known.is_same(&target)).cloned();
         same.unwrap_or(target)
-    }
-
-    /// Looks at once, without waiting for the time to come.
-    pub fn look_soon(&self) {
-        self.again.notify_one();
     }
 
     /// Looks for ever.
@@ -291,10 +301,7 @@ impl Search {
                     AFTER_FAILURE.min(self.options.every)
                 }
             };
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = self.again.notified() => {}
-            }
+            tokio::time::sleep(wait).await;
         }
     }
 
@@ -307,6 +314,7 @@ impl Search {
         let began = Instant::now();
         let catalog = catalog::read(&self.routes, &self.options.catalog).await?;
         looks.at_the_list = Some(Look::ended(began));
+        self.unlisted.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&catalog.unlisted);
         {
             let listed: HashSet<&Place> = catalog.places.iter().collect();
             let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);

@@ -216,6 +216,9 @@ async fn a_registry_without_a_list_is_looked_through_by_a_file() {
     assert!(error.to_string().contains("has no list of its repositories"), "{error}");
     assert_eq!(shim.versions("acme/label/null").await, Err(404));
     assert_eq!(shim.versions("acme/stack/null").await, Ok(vec!["1.0.0".to_owned()]));
+    // That it was asked for here must not make this server know what another one does not.
+    assert_eq!(shim.download("acme/stack/null", "1.0.0").await, 200);
+    assert_eq!(shim.versions("acme/label/null").await, Err(404));
 }
 
 #[tokio::test]
