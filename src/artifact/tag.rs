@@ -5,6 +5,7 @@
 //! `cue` chokes on it and nobody can tell what it will be tomorrow.
 
 use std::collections::BTreeMap;
+use std::mem;
 
 use crate::module::Version;
 use crate::oci::Tag;
@@ -59,7 +60,12 @@ pub fn yank_tag(tag: &Tag) -> Result<Tag, TagError> {
 /// The version that a tag says, in either spelling; `None` for everything else.
 pub fn version_of(tag: &Tag) -> Option<Version> {
     // A pre-release and a build part have no `_` of their own, so the first one stands for the `+`.
-    Version::parse(&tag.as_str().replacen('_', "+", 1)).ok()
+    let text = tag.as_str();
+    if text.contains('_') {
+        Version::parse(&text.replacen('_', "+", 1)).ok()
+    } else {
+        Version::parse(text).ok()
+    }
 }
 
 /// The tags of yank marks, by the version that each is about: of both spellings where both are there, and also of versions that have
@@ -123,38 +129,34 @@ pub struct TaggedVersion {
 /// The versions that a repository's tags say, ascending; ties of precedence (build metadata) by the bytes of the tag, so that
 /// every listing has the same order.
 pub fn versions(tags: impl IntoIterator<Item = Tag>) -> Vec<TaggedVersion> {
-    let mut by_tag: BTreeMap<Tag, TaggedVersion> = BTreeMap::new();
-    for tag in tags {
-        let (tag, is_bundle) = match tag.as_str().strip_prefix(BUNDLE).map(str::parse) {
-            Some(Ok(bare)) => (bare, true),
-            Some(Err(_)) => continue,
+    let read = |tag: Tag| {
+        let (tag, is_bundle) = match tag.as_str().strip_prefix(BUNDLE) {
+            Some(bare) => (bare.parse().ok()?, true),
             None => (tag, false),
         };
-        let Some(version) = version_of(&tag) else { continue };
-        let found = by_tag.entry(tag.clone()).or_insert(TaggedVersion {
-            version,
-            tag,
-            has_tag: false,
-            has_bundle: false,
-        });
-        found.has_tag |= !is_bundle;
-        found.has_bundle |= is_bundle;
-    }
+        let version = version_of(&tag)?;
+        Some(TaggedVersion { version, tag, has_tag: !is_bundle, has_bundle: is_bundle })
+    };
+    let mut found: Vec<TaggedVersion> = tags.into_iter().filter_map(read).collect();
+    found.sort_by(|one, other| one.version.cmp(&other.version).then_with(|| one.tag.cmp(&other.tag)));
+    // A tag and its bundle are one version.
+    found.dedup_by(|next, kept| {
+        let is_same = next.tag == kept.tag;
+        kept.has_tag |= is_same && next.has_tag;
+        kept.has_bundle |= is_same && next.has_bundle;
+        is_same
+    });
     // Of two spellings the one that is there beats the one that only a bundle tells of, and then the one with `v` wins.
     let rank = |one: &TaggedVersion| (one.has_tag, one.tag.as_str().starts_with('v'));
-    let mut by_version: BTreeMap<Version, TaggedVersion> = BTreeMap::new();
-    for found in by_tag.into_values() {
-        let known = by_version.entry(found.version.clone()).or_insert_with(|| found.clone());
-        if rank(&found) > rank(known) {
-            *known = found;
+    found.dedup_by(|next, kept| {
+        let is_same = next.version == kept.version;
+        if is_same && rank(next) > rank(kept) {
+            mem::swap(next, kept);
         }
-    }
-    let mut versions: Vec<_> = by_version.into_values().collect();
-    versions.sort_by(|one, other| {
-        let precedence = one.version.without_build().cmp(&other.version.without_build());
-        precedence.then_with(|| one.tag.cmp(&other.tag))
+        is_same
     });
-    versions
+    found.sort_by(|one, other| one.version.precedence(&other.version).then_with(|| one.tag.cmp(&other.tag)));
+    found
 }
 
 #[cfg(test)]

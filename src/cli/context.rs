@@ -1,5 +1,7 @@
 //! What a verb works with, beside its own options, and how that becomes what operations ask for.
 
+use std::sync::Arc;
+
 use super::environment::Environment;
 use super::failure::Failure;
 use super::module_options::{parse_address, parse_constraint};
@@ -11,6 +13,7 @@ use crate::operations::connect::Connection;
 use crate::operations::published::{self, StoredModule};
 use crate::operations::routes::{RepositoryTemplate, Routes};
 use crate::registry::credentials::{CredentialEnvironment, CredentialSource};
+use crate::server::RequestLog;
 
 /// What a verb works with, beside its own options.
 pub struct Context {
@@ -22,6 +25,8 @@ pub struct Context {
     pub registry: RegistryOptions,
     /// Where output goes.
     pub printer: Printer,
+    /// Where the lines of requests go; nowhere where they are not wanted.
+    pub request_log: Option<Arc<dyn RequestLog>>,
 }
 
 impl Context {

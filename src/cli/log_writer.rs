@@ -1,117 +1,153 @@
-//! Writes log lines beside what the program does, many at a time.
+//! Writes log lines; those of a server beside what the program does, many at a time.
 //!
 //! A server writes a line for each request. Written where the request is answered, that takes longer than many an answer, and whoever
-//! reads the log slowly holds up everybody who asks. So lines go through a queue to a thread that does nothing else. A queue that is
-//! full loses lines and says how many: an answer is worth more than its line.
+//! reads the log slowly holds up everybody who asks. So lines are gathered, and a thread that does nothing else writes them. When too
+//! many wait, lines are lost, and it is said how many: an answer is worth more than its line.
 
-use std::io::{self, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, OnceLock};
+use std::mem;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::printer::Printer;
 
-/// How many lines wait at most: a second of what a busy server writes, some MiB.
-const MAX_WAITING: usize = 16_384;
-/// So much is written at once.
-const MAX_BATCH: usize = 64 * 1024;
+/// How much waits at most, in bytes: a second of what a busy server writes.
+const MAX_WAITING: usize = 8 * 1024 * 1024;
 /// How long lines are gathered: each time that the thread is woken costs whoever wakes it more than to write a line down.
 const GATHERING: Duration = Duration::from_millis(10);
 /// How long the end of the program waits for lines that nobody reads.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What waits to be written.
-enum Waiting {
-    Line(Vec<u8>),
-    /// All before it is written: say so.
-    End(SyncSender<()>),
-}
-
-/// Takes log lines.
+/// Takes whole log lines.
 #[derive(Clone)]
-pub(super) struct LogWriter {
-    sender: SyncSender<Waiting>,
-    lost: Arc<AtomicU64>,
+pub(super) enum LogWriter {
+    /// Each is written before the program goes on.
+    AtOnce(Printer),
+    /// They are written by and by.
+    Gathered(Arc<Waiting>),
 }
 
-/// The one of this process.
-static WRITER: OnceLock<LogWriter> = OnceLock::new();
+/// What waits to be written.
+#[derive(Default)]
+pub(super) struct Waiting {
+    lines: Mutex<Lines>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Lines {
+    text: Vec<u8>,
+    lost: u64,
+    /// Whether the thread waits for a first line, and has to be woken.
+    is_idle: bool,
+    /// Whether nothing more is gathered: the program ends.
+    is_ending: bool,
+    /// Whether the thread writes what it took.
+    is_writing: bool,
+}
+
+/// What the end of the program waits for.
+static GATHERED: OnceLock<Arc<Waiting>> = OnceLock::new();
 
 impl LogWriter {
-    /// One whose thread prints through `printer`; `None` where there can be no thread.
-    pub(super) fn start(printer: &Printer) -> Option<Self> {
-        let (sender, receiver) = sync_channel(MAX_WAITING);
-        let lost = Arc::new(AtomicU64::new(0));
-        let (printer, counted) = (printer.clone(), Arc::clone(&lost));
-        thread::Builder::new()
-            .name("log".to_owned())
-            .spawn(move || write_lines(&receiver, &counted, |lines| printer.log_lines(lines)))
-            .ok()?;
-        let writer = Self { sender, lost };
+    /// One whose thread prints through `printer`; where there can be no thread, one that prints at once.
+    pub(super) fn gathered(printer: &Printer) -> Self {
+        let waiting = Arc::new(Waiting::default());
+        let (theirs, out) = (Arc::clone(&waiting), printer.clone());
+        let thread = thread::Builder::new().name("log".to_owned());
+        if thread.spawn(move || theirs.write_lines(|lines| out.log_lines(lines))).is_err() {
+            return Self::AtOnce(printer.clone());
+        }
         // It is taken already where several runs share a process, as in tests.
-        let _ = WRITER.set(writer.clone());
-        Some(writer)
+        let _ = GATHERED.set(Arc::clone(&waiting));
+        Self::Gathered(waiting)
     }
 
-    fn end(&self) {
-        let (told, ended) = sync_channel(1);
-        if self.sender.try_send(Waiting::End(told)).is_ok() {
-            // Who cannot be told in time is not waited for.
-            let _ = ended.recv_timeout(PATIENCE);
+    /// Writes a whole line down.
+    pub(super) fn line(&self, line: &[u8]) {
+        match self {
+            Self::AtOnce(printer) => printer.log_lines(line),
+            Self::Gathered(waiting) => waiting.add(line),
         }
     }
 }
 
-impl Write for LogWriter {
-    /// Takes a whole line, as the log's formatter hands it on.
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if let Err(TrySendError::Full(_)) = self.sender.try_send(Waiting::Line(line.to_vec())) {
-            self.lost.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Waits until what was logged so far is written.
+/// Waits until what was logged so far is written, though not for ever.
 pub(super) fn finish() {
-    if let Some(writer) = WRITER.get() {
-        writer.end();
+    if let Some(waiting) = GATHERED.get() {
+        waiting.finish(PATIENCE);
     }
 }
 
-/// Writes what comes until nobody is left to send anything.
-fn write_lines(waiting: &Receiver<Waiting>, lost: &AtomicU64, mut write: impl FnMut(&[u8])) {
-    let mut batch = Vec::new();
-    while let Ok(first) = waiting.recv() {
-        thread::sleep(GATHERING);
-        let mut ended = Vec::new();
-        let mut next = Some(first);
-        while let Some(one) = next {
-            match one {
-                Waiting::Line(line) => batch.extend_from_slice(&line),
-                Waiting::End(told) => ended.push(told),
+impl Waiting {
+    fn lock(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, line: &[u8]) {
+        let mut lines = self.lock();
+        if lines.text.len() + line.len() > MAX_WAITING {
+            lines.lost += 1;
+            return;
+        }
+        lines.text.extend_from_slice(line);
+        if mem::take(&mut lines.is_idle) {
+            drop(lines);
+            self.changed.notify_all();
+        }
+    }
+
+    fn finish(&self, patience: Duration) {
+        let until = Instant::now() + patience;
+        let mut lines = self.lock();
+        lines.is_ending = true;
+        self.changed.notify_all();
+        while !lines.text.is_empty() || lines.is_writing {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
             }
-            next = if batch.len() < MAX_BATCH { waiting.try_recv().ok() } else { None };
+            (lines, _) = self.changed.wait_timeout(lines, left).unwrap_or_else(PoisonError::into_inner);
         }
-        let lines_lost = lost.swap(0, Ordering::Relaxed);
-        if lines_lost > 0 {
-            batch.extend_from_slice(
-                format!("{lines_lost} lines were left out here: the log is read too slowly\n").as_bytes(),
-            );
-        }
-        if !batch.is_empty() {
+        // Another run in the same process may go on.
+        lines.is_ending = false;
+    }
+
+    /// Writes what comes, for the life of the process.
+    fn write_lines(&self, mut write: impl FnMut(&[u8])) {
+        let mut batch = Vec::new();
+        loop {
+            self.next_batch(&mut batch);
             write(&batch);
             batch.clear();
+            self.lock().is_writing = false;
+            self.changed.notify_all();
         }
-        for told in ended {
-            // Who asked may have gone.
-            let _ = told.try_send(());
+    }
+
+    /// What has come, once something has.
+    fn next_batch(&self, batch: &mut Vec<u8>) {
+        let mut lines = self.lock();
+        while lines.text.is_empty() {
+            lines.is_idle = true;
+            lines = self.changed.wait(lines).unwrap_or_else(PoisonError::into_inner);
+        }
+        lines.is_idle = false;
+        let until = Instant::now() + GATHERING;
+        while !lines.is_ending {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            (lines, _) = self.changed.wait_timeout(lines, left).unwrap_or_else(PoisonError::into_inner);
+        }
+        mem::swap(&mut lines.text, batch);
+        lines.is_writing = true;
+        let lost = mem::take(&mut lines.lost);
+        drop(lines);
+        if lost > 0 {
+            let told = format!("{lost} lines were left out here: the log is read too slowly\n");
+            batch.extend_from_slice(told.as_bytes());
         }
     }
 }
@@ -122,19 +158,49 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_written_in_order_and_those_that_were_lost_are_counted() {
-        let (sender, receiver) = sync_channel(8);
-        let lost = AtomicU64::new(3);
+    fn lines_are_gathered_in_order_and_those_that_were_lost_are_counted() {
+        let waiting = Waiting::default();
+        let half = vec![b'x'; MAX_WAITING / 2];
+        waiting.add(b"0\n");
+        waiting.add(&half);
+        waiting.add(&half);
+        waiting.add(b"1\n");
+        waiting.add(&half);
+        let mut batch = Vec::new();
+        waiting.next_batch(&mut batch);
+        assert!(batch.starts_with(b"0\nxx"));
+        let end = String::from_utf8_lossy(&batch[2 + half.len()..]);
+        assert!(end.starts_with("1\n2 lines were left out here"), "{end}");
+        assert!(waiting.lock().text.is_empty());
+    }
+
+    #[test]
+    fn the_end_waits_for_what_is_written() {
+        let waiting = Arc::new(Waiting::default());
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let (theirs, out) = (Arc::clone(&waiting), Arc::clone(&written));
+        thread::spawn(move || {
+            theirs.write_lines(|lines| {
+                thread::sleep(Duration::from_millis(20));
+                out.lock().unwrap().extend_from_slice(lines);
+            });
+        });
         for number in 0..5 {
-            sender.send(Waiting::Line(format!("{number}\n").into_bytes())).unwrap();
+            waiting.add(format!("{number}\n").as_bytes());
         }
-        let (told, ended) = sync_channel(1);
-        sender.send(Waiting::End(told)).unwrap();
-        drop(sender);
-        let mut text = Vec::new();
-        write_lines(&receiver, &lost, |lines| text.extend_from_slice(lines));
-        ended.try_recv().unwrap();
-        let text = String::from_utf8(text).unwrap();
-        assert!(text.starts_with("0\n1\n2\n3\n4\n3 lines were left out here"), "{text}");
+        waiting.finish(Duration::from_mins(1));
+        assert_eq!(*written.lock().unwrap(), b"0\n1\n2\n3\n4\n");
+        waiting.add(b"5\n");
+        waiting.finish(Duration::from_mins(1));
+        assert!(written.lock().unwrap().ends_with(b"4\n5\n"));
+    }
+
+    #[test]
+    fn the_end_does_not_wait_for_who_does_not_read() {
+        let waiting = Arc::new(Waiting::default());
+        let theirs = Arc::clone(&waiting);
+        thread::spawn(move || theirs.write_lines(|_| thread::sleep(Duration::from_hours(1))));
+        waiting.add(b"0\n");
+        waiting.finish(Duration::from_millis(20));
     }
 }

@@ -3,6 +3,9 @@
 //! The log is for who runs the program; what its user must know is printed. Crates that speak HTTP write headers and URLs into
 //! their debug events, and tokens stand in both, so no level that a user asks for opens more of them than `info`.
 
+use std::io::{self, Write};
+use std::sync::Arc;
+
 use clap::ValueEnum;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -10,7 +13,9 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Layer, Registry};
 
 use super::log_writer::LogWriter;
-use super::printer::{LinesAtOnce, Printer};
+use super::printer::{Printer, visible_line};
+use super::request_lines::RequestLines;
+use crate::server::RequestLog;
 
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -52,35 +57,63 @@ impl From<LogLevel> for LevelFilter {
     }
 }
 
-/// Logs from here on, for the life of the process.
+/// Logs from here on, for the life of the process; answers where the lines of requests go, if they are wanted.
 ///
 /// What writes much, `in_background`, is not held up by it.
-pub(super) fn start(printer: &Printer, format: LogFormat, level: LogLevel, in_background: bool) {
-    if let Some(writer) = in_background.then(|| LogWriter::start(printer)).flatten() {
-        let _ = tracing::subscriber::set_global_default(subscriber(move || writer.clone(), format, level));
-        return;
-    }
-    let printer = printer.clone();
-    // It fails where a log runs already: tests run many verbs in one process, and the first one's log is as good.
-    let _ = tracing::subscriber::set_global_default(subscriber(
-        move || LinesAtOnce(printer.clone()),
-        format,
-        level,
-    ));
-}
-
-fn subscriber<W: std::io::Write + 'static>(
-    writer: impl Fn() -> W + Send + Sync + 'static,
+pub(super) fn start(
+    printer: &Printer,
     format: LogFormat,
     level: LogLevel,
+    in_background: bool,
+) -> Option<Arc<dyn RequestLog>> {
+    let writer =
+        if in_background { LogWriter::gathered(printer) } else { LogWriter::AtOnce(printer.clone()) };
+    let has_colours = printer.colours_stderr();
+    // It fails where a log runs already: tests run many verbs in one process, and the first one's log is as good.
+    let _ = tracing::subscriber::set_global_default(subscriber(writer.clone(), format, level, has_colours));
+    (level >= LogLevel::Info)
+        .then(|| Arc::new(RequestLines::new(writer, format, has_colours)) as Arc<dyn RequestLog>)
+}
+
+pub(super) fn subscriber(
+    writer: LogWriter,
+    format: LogFormat,
+    level: LogLevel,
+    has_colours: bool,
 ) -> impl tracing::Subscriber + Send + Sync + 'static {
-    let layer = tracing_subscriber::fmt::layer().with_writer(writer);
+    let writer = move || EventLines { writer: writer.clone(), has_colours };
+    let layer = tracing_subscriber::fmt::layer().with_ansi(has_colours).with_writer(writer);
     let layer = match format {
         LogFormat::Text => layer.boxed(),
         // The one span that there is would be told twice.
         LogFormat::Json => layer.json().with_span_list(false).boxed(),
     };
     Registry::default().with(layer.with_filter(targets(level)))
+}
+
+/// Takes the lines of events, each whole and in one piece. What they quote may come from strangers, and not all of it is escaped;
+/// where the line has no colours of its own, nothing is left that a terminal obeys, and no second line.
+struct EventLines {
+    writer: LogWriter,
+    has_colours: bool,
+}
+
+impl Write for EventLines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match std::str::from_utf8(line) {
+            Ok(text) if !self.has_colours => {
+                let mut text = visible_line(text.trim_end_matches('\n'));
+                text.push('\n');
+                self.writer.line(text.as_bytes());
+            }
+            _ => self.writer.line(line),
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn targets(level: LogLevel) -> Targets {
@@ -114,8 +147,8 @@ mod tests {
     fn the_log_is_on_stderr_in_whole_lines() {
         let (streams, stdout, stderr) = captured::streams();
         let printer = Printer::new(streams, Format::Json, true);
-        let writer = move || LinesAtOnce(printer.clone());
-        tracing::subscriber::with_default(subscriber(writer, LogFormat::Json, LogLevel::Info), || {
+        let subscriber = subscriber(LogWriter::AtOnce(printer), LogFormat::Json, LogLevel::Info, false);
+        tracing::subscriber::with_default(subscriber, || {
             let _request = tracing::error_span!("request", id = "7f3c").entered();
             tracing::info!(status = 200, "answered");
             tracing::debug!("not this");
@@ -134,11 +167,17 @@ mod tests {
         for format in [LogFormat::Text, LogFormat::Json] {
             let (streams, _, stderr) = captured::streams();
             let printer = Printer::new(streams, Format::Text, false);
-            let writer = move || LinesAtOnce(printer.clone());
-            tracing::subscriber::with_default(subscriber(writer, format, LogLevel::Info), || {
+            let subscriber = subscriber(LogWriter::AtOnce(printer.clone()), format, LogLevel::Info, false);
+            tracing::subscriber::with_default(subscriber, || {
                 tracing::info!(client = "x\n2026-01-01 INFO token=\"admin\"", "download");
             });
-            assert_eq!(stderr.text().lines().count(), 1, "{}", stderr.text());
+            let subscriber = self::subscriber(LogWriter::AtOnce(printer), format, LogLevel::Info, false);
+            tracing::subscriber::with_default(subscriber, || {
+                let said = "\u{1b}]0;title\u{7}\n2026-01-01 INFO";
+                tracing::info!(path = said, error = %said, "it said {said}");
+            });
+            assert!(!stderr.text().contains(['\u{1b}', '\u{7}']), "{}", stderr.text());
+            assert_eq!(stderr.text().lines().count(), 2, "{}", stderr.text());
             assert!(!stderr.text().contains("token=\"admin\""), "{}", stderr.text());
         }
     }

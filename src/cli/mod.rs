@@ -26,6 +26,7 @@ mod printer;
 mod pull;
 mod push;
 mod registry_options;
+mod request_lines;
 mod serve;
 mod settings;
 mod settings_file;
@@ -157,9 +158,10 @@ pub fn run(
     let printer = Printer::new(streams, global.format, global.quiet);
     let is_server = matches!(verb, Verb::Serve(_));
     let usual_level = if is_server { LogLevel::Info } else { LogLevel::Warn };
-    logging::start(&printer, global.log_format, global.log_level.unwrap_or(usual_level), is_server);
+    let level = global.log_level.unwrap_or(usual_level);
+    let request_log = logging::start(&printer, global.log_format, level, is_server);
 
-    let context = Context { environment, settings, registry, printer };
+    let context = Context { environment, settings, registry, printer, request_log };
     let outcome = run_verb(verb, &context);
     log_writer::finish();
     outcome.unwrap_or_else(|failure| context.printer.failure(&failure))

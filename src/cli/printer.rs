@@ -9,6 +9,7 @@ use std::io::{self, IsTerminal as _, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use anstream::adapter::strip_bytes;
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
@@ -39,6 +40,8 @@ pub trait Answer: Serialize {
 pub struct Streams {
     stdout: Box<dyn Write + Send>,
     stderr: Box<dyn Write + Send>,
+    /// Whether what goes to stderr has colours.
+    colours_stderr: bool,
     shows_progress: bool,
 }
 
@@ -48,30 +51,20 @@ impl Streams {
         let choice = |is_terminal| {
             if environment.wants_colour(is_terminal) { ColorChoice::Always } else { ColorChoice::Never }
         };
-        let stderr: Box<dyn Write + Send> = match choice(environment.stderr_is_terminal) {
-            ColorChoice::Never => Box::new(WithoutColour(io::stderr())),
-            choice => Box::new(AutoStream::new(io::stderr(), choice)),
+        let colours_stderr = environment.wants_colour(environment.stderr_is_terminal);
+        // Colours that are not wanted are taken out before; the log never has them, and looking for them would take longer than to
+        // write it.
+        let stderr: Box<dyn Write + Send> = if colours_stderr {
+            Box::new(AutoStream::new(io::stderr(), ColorChoice::Always))
+        } else {
+            Box::new(io::stderr())
         };
         Self {
             stdout: Box::new(AutoStream::new(io::stdout(), choice(environment.stdout_is_terminal))),
             stderr,
+            colours_stderr,
             shows_progress: io::stderr().is_terminal() && environment.stderr_is_terminal,
         }
-    }
-}
-
-/// Takes colours out, and writes what is left of a text in one piece: nothing holds stderr's bytes back, so each piece would be a call
-/// of the system.
-struct WithoutColour(io::Stderr);
-
-impl Write for WithoutColour {
-    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        self.0.write_all(&anstream::adapter::strip_bytes(text).into_vec())?;
-        Ok(text.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
     }
 }
 
@@ -80,6 +73,7 @@ impl Write for WithoutColour {
 pub struct Printer {
     format: Format,
     is_quiet: bool,
+    colours_stderr: bool,
     stdout: Output,
     stderr: Output,
     bars: MultiProgress,
@@ -95,6 +89,7 @@ impl Printer {
         Self {
             format,
             is_quiet,
+            colours_stderr: streams.colours_stderr,
             stdout: Arc::new(Mutex::new(streams.stdout)),
             stderr: Arc::new(Mutex::new(streams.stderr)),
             bars: MultiProgress::with_draw_target(target),
@@ -186,6 +181,11 @@ impl Printer {
         let _ = self.bars.suspend(|| stderr.write_all(lines).and_then(|()| stderr.flush()));
     }
 
+    /// Whether what goes to stderr has colours.
+    pub(super) fn colours_stderr(&self) -> bool {
+        self.colours_stderr
+    }
+
     fn labelled(&self, label: &str, colour: AnsiColor, text: &str) {
         let style = Style::new().bold().fg_color(Some(colour.into()));
         self.on_stderr(format!("{style}{label}:{style:#} {}", visible(text)).as_bytes());
@@ -193,21 +193,12 @@ impl Printer {
 
     /// A line on stderr, in one piece: others write there too.
     fn on_stderr(&self, line: &[u8]) {
-        self.log_lines(&[line, b"\n"].concat());
-    }
-}
-
-/// Takes whole log lines, as the log's formatter hands them on, and writes them at once.
-pub(super) struct LinesAtOnce(pub(super) Printer);
-
-impl Write for LinesAtOnce {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.log_lines(line);
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        let line = [line, b"\n"].concat();
+        if self.colours_stderr {
+            self.log_lines(&line);
+        } else {
+            self.log_lines(&strip_bytes(&line).into_vec());
+        }
     }
 }
 
@@ -334,8 +325,12 @@ pub(super) mod captured {
     /// Streams without colours or bars, and what comes out of stdout and stderr.
     pub(crate) fn streams() -> (Streams, Captured, Captured) {
         let (stdout, stderr) = (Captured::default(), Captured::default());
-        let plain = |captured: &Captured| Box::new(anstream::StripStream::new(boxed(captured.clone())));
-        let streams = Streams { stdout: plain(&stdout), stderr: plain(&stderr), shows_progress: false };
+        let streams = Streams {
+            stdout: Box::new(anstream::StripStream::new(boxed(stdout.clone()))),
+            stderr: boxed(stderr.clone()),
+            colours_stderr: false,
+            shows_progress: false,
+        };
         (streams, stdout, stderr)
     }
 
@@ -354,7 +349,12 @@ pub(super) mod captured {
                 Ok(())
             }
         }
-        Streams { stdout: Box::new(Broken), stderr: Box::new(Broken), shows_progress: false }
+        Streams {
+            stdout: Box::new(Broken),
+            stderr: Box::new(Broken),
+            colours_stderr: false,
+            shows_progress: false,
+        }
     }
 }
 

@@ -181,7 +181,13 @@ mod tests {
             panic!("wrong usage")
         };
         (
-            Context { environment, settings, registry, printer: Printer::new(streams, Format::Text, false) },
+            Context {
+                environment,
+                settings,
+                registry,
+                printer: Printer::new(streams, Format::Text, false),
+                request_log: None,
+            },
             stderr,
         )
     }

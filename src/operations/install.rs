@@ -10,7 +10,7 @@ use std::time::Instant;
 use futures_util::future::join_all;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use crate::artifact::{self, ArtifactError, Content};
+use crate::artifact::{self, ArtifactError, Content, TaggedVersion};
 use crate::module::{CuePath, Host, TofuAddress, Version};
 use crate::oci::{Reference, Tag};
 use crate::registry::{Blob, BlobRequest, Cache};
@@ -91,18 +91,28 @@ pub struct Installer {
     zips: KnownZips,
 }
 
-/// The module's own repository, as the caller may see it.
+/// The module's own repositories, as the caller may see them.
 struct Own {
-    published: Option<Published>,
-    /// Whether there is one at all.
-    exists: bool,
+    /// All of them.
+    all: Vec<Published>,
+    /// The first that the caller may read.
+    shown: Option<usize>,
     /// Whether there is one that the caller may not read.
     is_cut: bool,
-    /// What its tags say already.
-    versions: HashSet<Version>,
-    /// The versions that it withdraws, also where others bring them along.
+    /// The versions that they withdraw, also where others bring them along.
     yanked: HashSet<Version>,
     places: Vec<Place>,
+}
+
+impl Own {
+    fn exists(&self) -> bool {
+        !self.all.is_empty()
+    }
+
+    /// Whether their tags say a version already.
+    fn has(&self, version: &Version) -> bool {
+        self.all.iter().any(|published| published.listed().any(|listed| listed == version))
+    }
 }
 
 impl Installer {
@@ -210,7 +220,7 @@ impl Installer {
             return Ok(None);
         }
         let own = self.own(asked, &module, may_read).await?;
-        if !own.exists
+        if !own.exists()
             && self.search.is_complete()
             && self.search.found().claims.about(module.path()).next().is_some()
         {
@@ -222,21 +232,22 @@ impl Installer {
         let found = self.search.found_now().await;
         let (mut embedded, mut is_cut) = (BTreeMap::new(), own.is_cut);
         // Until everything was looked at, what others bring along adds to a module's own versions and does not stand for it.
-        if own.published.is_some() || self.search.is_complete() {
+        if own.shown.is_some() || self.search.is_complete() {
             let (believed, is_fewer) = self.embedded(asked, &module, &own, None, &found, may_read).await?;
             embedded = believed;
             is_cut |= is_fewer;
         }
         embedded.retain(|version, _| !own.yanked.contains(version));
         let mut versions = Vec::new();
-        let mut published = own.published;
+        let Own { mut all, shown, yanked, .. } = own;
+        let mut published = shown.map(|index| all.swap_remove(index));
         if let Some(published) = &mut published {
             published.leave_unyanked().await?;
             leave_modules(published, &found).await?;
             versions.extend(published.listed().map(|version| (version.clone(), None)));
         }
         // A module whose versions are all withdrawn is there, and has none.
-        let is_withdrawn = published.is_some() && !own.yanked.is_empty();
+        let is_withdrawn = published.is_some() && !yanked.is_empty();
         if versions.is_empty() && embedded.is_empty() && !is_withdrawn {
             return Ok(None);
         }
@@ -253,10 +264,9 @@ impl Installer {
     async fn own(&self, asked: &Asked, module: &ModuleName, may_read: MayRead<'_>) -> Result<Own> {
         let places = self.routes.places(module)?;
         let mut own = Own {
-            published: None,
-            exists: false,
+            all: Vec::new(),
+            shown: None,
             is_cut: false,
-            versions: HashSet::new(),
             yanked: HashSet::new(),
             places: places.clone(),
         };
@@ -272,14 +282,13 @@ impl Installer {
             if !self.holds(asked, module, &published).await? {
                 continue;
             }
-            own.exists = true;
             own.yanked.extend(published.yanked().await?.keys().cloned());
-            own.versions.extend(published.listed().cloned());
             if !may_read(place) {
                 own.is_cut = true;
-            } else if own.published.is_none() {
-                own.published = Some(published);
+            } else if own.shown.is_none() {
+                own.shown = Some(own.all.len());
             }
+            own.all.push(published);
         }
         Ok(own)
     }
@@ -324,10 +333,10 @@ impl Installer {
         if !own.places.iter().any(may_read) {
             return Ok((BTreeMap::new(), true));
         }
-        let belief = Belief { routes: &self.routes, trusted: self.search.trusted(), has_own: own.exists };
+        let belief = Belief { routes: &self.routes, trusted: self.search.trusted(), has_own: own.exists() };
         let is_wanted = |claim: &Claim| {
             let (said, path) = (claim.module.version(), claim.module.base());
-            !own.versions.contains(said)
+            !own.has(said)
                 && version.is_none_or(|version| version == said)
                 && asked.host.as_ref().is_none_or(|host| path.first_element() == host.as_str())
         };
@@ -540,16 +549,17 @@ async fn stored_version(place: &Place, version: &Version) -> Result<Option<Store
 /// are read for one answer.
 async fn leave_modules(published: &mut Published, found: &Found) -> Result<()> {
     let place = published.place.clone();
-    published.versions.retain(|tagged| found.is_module(&place, &tagged.tag) != Some(false));
-    let unread: Vec<_> = published
-        .versions
-        .iter()
-        .filter(|tagged| found.is_module(&place, &tagged.tag).is_none())
-        .cloned()
-        .collect();
-    if unread.len() > MAX_UNREAD && !place.target.is_local {
+    let is_unread = |tagged: &TaggedVersion| found.is_module(&place, &tagged.tag).is_none();
+    if found.knows(&place) {
+        published.versions.retain(|tagged| found.is_module(&place, &tagged.tag) != Some(false));
+    }
+    let most = if place.target.is_local { usize::MAX } else { MAX_UNREAD };
+    let unread: Vec<_> =
+        published.versions.iter().filter(|tagged| is_unread(tagged)).take(most.saturating_add(1)).collect();
+    if unread.len() > most {
         return Ok(());
     }
+    let unread: Vec<_> = unread.into_iter().cloned().collect();
     let all = &*published;
     let others: HashSet<Tag> = stream::iter(unread)
         .map(|tagged| async move {

@@ -74,6 +74,11 @@ pub struct Found {
 }
 
 impl Found {
+    /// Whether anything of a repository was read.
+    pub fn knows(&self, place: &Place) -> bool {
+        self.read.contains_key(place)
+    }
+
     /// Whether a version's tag holds a module; `None` where it was not read.
     pub fn is_module(&self, place: &Place, tag: &Tag) -> Option<bool> {
         self.read.get(place)?.tags.get(tag).map(|read| read.module.is_some())

@@ -24,6 +24,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use super::error::ApiError;
 use super::oci::{API_VERSION, DistributionRequest, api_version};
 use super::reload::Live;
+use super::request_log::TokenName;
 use super::signature::Keys;
 use super::{App, ServerOptions};
 use crate::operations::access::{AccessFile, Anonymous, Caller, Right, Rules, TokenRule, now};
@@ -332,9 +333,8 @@ pub(super) async fn identify(State(app): State<Arc<App>>, mut request: Request, 
     let place = Place::of(request.method(), path);
     let refusal = match guard.caller(place, &Shown::by(request.headers()), path).await {
         Ok(caller) => {
-            // The request's own span: whatever is logged of it has the name.
-            if let Some(name) = caller.name() {
-                tracing::Span::current().record("token", name);
+            if let (Some(name), Some(told)) = (caller.name(), request.extensions().get::<TokenName>()) {
+                told.set(name);
             }
             request.extensions_mut().insert(caller);
             return next.run(request).await;
@@ -357,6 +357,24 @@ pub(super) async fn identify(State(app): State<Arc<App>>, mut request: Request, 
         response.headers_mut().insert(API_VERSION, api_version());
     }
     response
+}
+
+/// Who asks for what the module registry protocol answers, where that can be told at once; `None` where somebody has to look, and for
+/// whoever is to be refused.
+pub(super) fn known_caller(app: &App, headers: &HeaderMap) -> Option<Caller> {
+    let Access::Guarded(guard) = &app.options.access else { return Some(Caller::everybody()) };
+    if !guard.file.is_fresh() {
+        return None;
+    }
+    match Shown::by(headers) {
+        Shown::Garbage => None,
+        Shown::Token(token) => {
+            let rule = guard.file.rules().holder(&token, now())?;
+            Some(Caller::holder(rule, guard.anonymous))
+        }
+        Shown::Nothing if guard.anonymous == Anonymous::Nothing => None,
+        Shown::Nothing => Some(Caller::stranger(guard.anonymous)),
+    }
 }
 
 /// The error for a stranger who would need a token for this request.

@@ -19,8 +19,16 @@ use super::error::ApiError;
 
 /// Refuses what a stranger may have sent. Where there are rules, a name does not let anybody in, so any name will do.
 pub(super) async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let answers_any_name = app.options.allow_anonymous || !app.options.access.is_open();
-    checked(&app, answers_any_name, request, next).await
+    checked(&app, answers_any_name(&app), request, next).await
+}
+
+/// Whether a request that only reads may come from wherever it comes.
+pub(super) fn may_read(app: &App, uri: &Uri, headers: &HeaderMap) -> bool {
+    check_name(app, answers_any_name(app), uri, headers).is_ok()
+}
+
+fn answers_any_name(app: &App) -> bool {
+    app.options.allow_anonymous || !app.options.access.is_open()
 }
 
 /// The same for what answers without rules, whether or not there are any for the rest.
@@ -30,13 +38,16 @@ pub(super) async fn check_open(State(app): State<Arc<App>>, request: Request, ne
 
 async fn checked(app: &App, answers_any_name: bool, request: Request, next: Next) -> Response {
     let (uri, headers) = (request.uri(), request.headers());
-    let checked = check_origin(request.method(), uri, headers).and_then(|()| {
-        if answers_any_name { Ok(()) } else { check_host(uri, headers, app.options.host.as_deref()) }
-    });
+    let checked = check_origin(request.method(), uri, headers)
+        .and_then(|()| check_name(app, answers_any_name, uri, headers));
     match checked {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
     }
+}
+
+fn check_name(app: &App, answers_any_name: bool, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
+    if answers_any_name { Ok(()) } else { check_host(uri, headers, app.options.host.as_deref()) }
 }
 
 /// Every name that the request was sent to has to be that of this machine, or `own`.

@@ -365,23 +365,47 @@ impl Metrics {
         Present::new(self, |metrics| &metrics.connections)
     }
 
+    /// The numbers of one sort of answers, to be found once for many of them.
+    pub(super) fn numbers(&self, route: &Arc<str>, method: &Method, status: StatusCode) -> AnswerNumbers {
+        let (method, status) = (method_name(method), status.as_u16());
+        let route = RouteLabels { route: Arc::clone(route) };
+        let labels = RequestLabels { route: Arc::clone(&route.route), method, status };
+        AnswerNumbers {
+            requests: self.requests.get_or_create_owned(&labels),
+            headers_seconds: self.headers_seconds.get_or_create_owned(&route),
+            whole_seconds: self.whole_seconds.get_or_create_owned(&route),
+            response_bytes: self.response_bytes.get_or_create_owned(&route),
+        }
+    }
+
     pub(super) fn request_ends(&self, ended: &Ended) {
+        let numbers = self.numbers(&ended.route, &ended.method, ended.status);
+        numbers.count(ended.until_headers, ended.duration, ended.response_bytes);
         let route = RouteLabels { route: Arc::clone(&ended.route) };
-        let labels = RequestLabels {
-            route: Arc::clone(&ended.route),
-            method: method_name(&ended.method),
-            status: ended.status.as_u16(),
-        };
-        self.requests.get_or_create(&labels).inc();
-        self.headers_seconds.get_or_create(&route).observe(ended.until_headers.as_secs_f64());
-        self.whole_seconds.get_or_create(&route).observe(ended.duration.as_secs_f64());
-        self.response_bytes.get_or_create(&route).inc_by(ended.response_bytes);
         if ended.request_bytes > 0 {
             self.request_bytes.get_or_create(&route).inc_by(ended.request_bytes);
         }
         if !ended.complete {
             self.broken.get_or_create(&route).inc();
         }
+    }
+}
+
+/// The numbers that every answer has, of those with one route, method and status.
+#[derive(Clone, Debug)]
+pub(super) struct AnswerNumbers {
+    requests: Counter,
+    headers_seconds: Histogram,
+    whole_seconds: Histogram,
+    response_bytes: Counter,
+}
+
+impl AnswerNumbers {
+    pub(super) fn count(&self, until_headers: Duration, duration: Duration, response_bytes: u64) {
+        self.requests.inc();
+        self.headers_seconds.observe(until_headers.as_secs_f64());
+        self.whole_seconds.observe(duration.as_secs_f64());
+        self.response_bytes.inc_by(response_bytes);
     }
 }
 

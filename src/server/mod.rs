@@ -20,6 +20,7 @@ mod reload;
 mod rendered;
 mod request_log;
 pub mod self_signed;
+mod shortcut;
 mod signature;
 mod stalled;
 mod start_page;
@@ -27,6 +28,7 @@ mod tls;
 mod token;
 
 use std::any::Any;
+use std::future::ready;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -45,7 +47,7 @@ use axum_server::{Handle, Server};
 use hyper_util::rt::TokioTimer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tower::ServiceExt;
+use tower::{ServiceExt, service_fn};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::set_header::SetResponseHeaderLayer;
 use tower_http::timeout::{RequestBodyTimeoutLayer, TimeoutBody};
@@ -64,6 +66,8 @@ pub use limits::Limits;
 pub use metrics::{CacheNumbers, Metrics, MetricsPlace};
 pub use oci::{DistributionRequest, RequestError};
 pub use reload::{Hangups, Live, ReloadError, Reloads};
+pub use request_log::{RequestLine, RequestLog};
+use shortcut::Shortcut;
 pub use signature::{Keys, KeysError};
 pub use start_page::StartPage;
 pub use tls::{ServerCertificate, TlsError};
@@ -111,6 +115,8 @@ pub struct ServerOptions {
     pub metrics: MetricsPlace,
     /// What keeps the server within bounds.
     pub limits: Limits,
+    /// Where the lines of requests go; nowhere without it.
+    pub request_log: Option<Arc<dyn RequestLog>>,
     /// What the start page has to know.
     pub start_page: StartPage,
 }
@@ -147,6 +153,7 @@ impl App {
 
     /// Takes note that a repository was written to.
     fn changed(&self, repository: &Repository) {
+        self.answers.something_changed();
         for target in self.installer.routes().targets() {
             if Arc::ptr_eq(&target.registry, &self.registry) {
                 self.installer
@@ -298,7 +305,7 @@ async fn run<A>(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()>
 where
-    A: Accept<TcpStream, Router, Service = Router> + Clone + Send + Sync + 'static,
+    A: Accept<TcpStream, Shortcut, Service = Shortcut> + Clone + Send + Sync + 'static,
     A::Stream: AsyncRead + AsyncWrite + Unpin + Send,
     A::Future: Send,
 {
@@ -317,7 +324,8 @@ where
         .keep_alive_timeout(HEADER_TIMEOUT)
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(u32::try_from(MAX_HEADER_SIZE).unwrap_or(u32::MAX));
-    let serving = server.serve(router(Arc::clone(&app)).into_make_service());
+    let shortcut = Shortcut::new(Arc::clone(&app), router(Arc::clone(&app)));
+    let serving = server.serve(service_fn(move |_: SocketAddr| ready(io::Result::Ok(shortcut.clone()))));
     tokio::pin!(serving);
     tokio::select! {
         ended = &mut serving => return ended,

@@ -6,17 +6,17 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{FromRequestParts, Path, State};
-use axum::http::header::{AGE, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
-use serde::Deserialize;
+use axum::extract::{FromRequestParts, MatchedPath, OriginalUri, Path, State};
+use axum::http::header::{AGE, CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Response};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::json;
 
 use super::App;
 use super::archive;
 use super::archive_link::Route;
 use super::error::ApiError;
-use super::rendered::{Basis, Rendered};
+use super::rendered::{Rendered, Way};
 use super::request_log::{self, Download};
 use crate::module::{Host, TofuAddress, Version};
 use crate::operations::OperationError;
@@ -95,7 +95,7 @@ pub(super) fn given<T, E>(part: Result<T, E>) -> Result<T, ApiError> {
 }
 
 /// Which repositories a caller may read.
-fn reads(caller: &Caller) -> impl Fn(&Place) -> bool + Send + Sync {
+pub(super) fn reads(caller: &Caller) -> impl Fn(&Place) -> bool + Send + Sync {
     |place| caller.may(Right::Read, place.below_prefix())
 }
 
@@ -104,51 +104,60 @@ pub(super) async fn versions(
     State(app): State<Arc<App>>,
     caller: Caller,
     address: Given<Path<AddressPath>>,
+    OriginalUri(uri): OriginalUri,
+    route: MatchedPath,
     headers: HeaderMap,
 ) -> Answer {
     let Path(address) = given(address)?;
     let asked = address.asked()?;
     let may_read = reads(&caller);
-    // Read first, so that what is made after it is never older than it says.
-    let basis = Basis::now(&app.installer, &asked).await;
-    let kept = basis.as_ref().and_then(|basis| app.answers.get(&asked, basis, &may_read));
-    let (rendered, seen) = if let Some(rendered) = kept {
-        (rendered, Observed::default())
-    } else {
-        let (rendered, seen) = observed(Box::pin(render(&app, &asked, &may_read))).await;
-        let (offer, rendered) = rendered?;
-        if let Some(basis) = basis.filter(|_| !seen.stale) {
-            app.answers.keep(asked, basis, &offer, &rendered);
+    let standing = app.answers.standing(&app.installer, &asked).await;
+    if let Some(standing) = &standing {
+        let way = Way { path: uri.path().to_owned(), route: route.as_str().into() };
+        if let Some(kept) = app.answers.get(&asked, standing, way, &may_read) {
+            return Ok(kept.rendered.answer(&headers));
         }
-        (rendered, seen)
-    };
-    let is_known = headers
-        .get_all(IF_NONE_MATCH)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .any(|value| value.trim().trim_start_matches("W/").as_bytes() == rendered.etag.as_bytes());
-    let answer = Response::builder().header(ETAG, rendered.etag).header(CACHE_CONTROL, "no-cache");
-    let answer = if is_known {
-        answer.status(StatusCode::NOT_MODIFIED).body(Body::empty())
-    } else {
-        answer.header(CONTENT_TYPE, "application/json").body(Body::from(rendered.body))
-    };
-    answer.map(|answer| marked(answer, seen)).map_err(unbuildable)
+    }
+    let (rendered, seen) = observed(Box::pin(render(&app, &asked, &may_read))).await;
+    let (offer, rendered) = rendered?;
+    if let Some(standing) = standing.filter(|_| !seen.stale) {
+        app.answers.keep(asked, standing, &offer, &rendered);
+    }
+    Ok(marked(rendered.answer(&headers), seen))
+}
+
+/// The answer to `versions`.
+#[derive(Serialize)]
+struct VersionList<'a> {
+    modules: [ListedModule<'a>; 1],
+}
+
+#[derive(Serialize)]
+struct ListedModule<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
+    versions: Vec<ListedVersion<'a>>,
+}
+
+#[derive(Serialize)]
+struct ListedVersion<'a> {
+    #[serde(serialize_with = "as_text")]
+    version: &'a Version,
+}
+
+fn as_text<S: Serializer>(version: &Version, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(version)
 }
 
 async fn render(app: &App, asked: &Asked, may_read: MayRead<'_>) -> Result<(Offer, Rendered), ApiError> {
     let offer = app.installer.versions(asked, may_read).await?;
-    let listed: Vec<_> =
-        offer.versions.iter().map(|(version, _)| json!({"version": version.to_string()})).collect();
-    let mut module = serde_json::Map::new();
-    if let Some(own) = &offer.own
-        && let Some(source) = install::source(own).await
-    {
-        module.insert("source".to_owned(), source.into());
-    }
-    module.insert("versions".to_owned(), listed.into());
-    let rendered = Rendered::new(json!({"modules": [module]}).to_string());
+    let source = match &offer.own {
+        Some(own) => install::source(own).await,
+        None => None,
+    };
+    let versions = offer.versions.iter().map(|(version, _)| ListedVersion { version }).collect();
+    let list = VersionList { modules: [ListedModule { source, versions }] };
+    let rendered = Rendered::new(serde_json::to_string(&list).map_err(unbuildable)?);
     Ok((offer, rendered))
 }
 

@@ -3,9 +3,10 @@
 //! It says the route and not the path, and nothing of the query or the headers: there are tokens and signed links in them. The one
 //! exception is what a download is asked with, shortened to a product's name and version. The same numbers go to the metrics.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -21,8 +22,55 @@ use super::App;
 use super::limits::Turn;
 use super::metrics::{Ended, Metrics, Present};
 
+/// What is said of a request once its answer has gone out or has broken off.
+#[derive(Clone, Debug)]
+pub struct RequestLine<'a> {
+    /// What names it in our log and in that of a proxy before us.
+    pub id: &'a str,
+    /// The name of the caller's token, where there was one.
+    pub token: Option<&'a str>,
+    /// As it came.
+    pub method: &'a str,
+    /// The router's pattern, or what is more exact than that.
+    pub route: &'a str,
+    /// Of the answer.
+    pub status: u16,
+    /// To the end of the answer.
+    pub duration: Duration,
+    /// Bytes of the answer's body.
+    pub bytes: u64,
+    /// Bytes of the request's body.
+    pub received: u64,
+    /// Whether the answer came to its end.
+    pub complete: bool,
+}
+
+/// Where the lines of requests go.
+pub trait RequestLog: Send + Sync {
+    /// Takes one. A request waits for this.
+    fn write(&self, line: &RequestLine<'_>);
+}
+
+impl fmt::Debug for dyn RequestLog {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("RequestLog")
+    }
+}
+
+/// The name of the caller's token, once it is known whose request it is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TokenName(Arc<OnceLock<Box<str>>>);
+
+impl TokenName {
+    /// Whatever is logged of the request from now on has the name.
+    pub(super) fn set(&self, name: &str) {
+        let _ = self.0.set(name.into());
+        Span::current().record("token", name);
+    }
+}
+
 /// Names the request in our log and in that of a proxy before us.
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// A product's name and version are some 20 characters long.
 const MAX_CLIENT: usize = 64;
@@ -32,11 +80,13 @@ const MAX_CLIENT: usize = 64;
 pub(super) struct Route(pub(super) &'static str);
 
 /// Gives the request an id, and its answer a line in the log.
-pub(super) async fn log(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+pub(super) async fn log(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let present = app.metrics.request_begins();
     let method = request.method().clone();
-    let id = request.headers().get(REQUEST_ID).filter(|id| is_id(id)).cloned().unwrap_or_else(new_id);
+    let id = request_id(request.headers());
+    let token = TokenName::default();
+    request.extensions_mut().insert(token.clone());
     let matched = request.extensions().get::<MatchedPath>().map(|path| Arc::from(path.as_str()));
     // Of the highest importance, so that whatever is logged of a request has its id.
     let span =
@@ -44,13 +94,15 @@ pub(super) async fn log(State(app): State<Arc<App>>, request: Request, next: Nex
     let (request, received) = counted(request);
 
     let mut response = next.run(request).instrument(span.clone()).await;
-    response.headers_mut().insert(REQUEST_ID, id);
+    response.headers_mut().insert(REQUEST_ID, id.clone());
     let route = response.extensions().get::<Route>().map(|route| Arc::from(route.0)).or(matched);
     let turn = response.extensions_mut().remove::<Turn>();
     let length = response.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     let has_no_body = method == Method::HEAD || response.body().is_end_stream();
     let line = Line {
         span,
+        id,
+        token,
         route: route.unwrap_or_else(|| Arc::from("none")),
         status: response.status(),
         length: length.and_then(|length| length.parse().ok()),
@@ -61,6 +113,7 @@ pub(super) async fn log(State(app): State<Arc<App>>, request: Request, next: Nex
         started,
         until_headers: started.elapsed(),
         metrics: Arc::clone(&app.metrics),
+        log: app.options.request_log.clone(),
         _held: (present, turn),
     };
     response.map(|body| Body::new(LoggedBody { body, line }))
@@ -105,6 +158,11 @@ fn client(headers: &HeaderMap) -> &str {
     product.get(..end).filter(|client| !client.is_empty()).unwrap_or("none")
 }
 
+/// What names a request: what a proxy calls it, or something new.
+pub(super) fn request_id(headers: &HeaderMap) -> HeaderValue {
+    headers.get(REQUEST_ID).filter(|id| is_id(id)).cloned().unwrap_or_else(new_id)
+}
+
 /// An id of a proxy is taken over if it can be nothing else than an id.
 fn is_id(id: &HeaderValue) -> bool {
     let is_fine = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
@@ -128,6 +186,8 @@ fn new_id() -> HeaderValue {
 /// What is known of an answer; the line is written when this is dropped.
 struct Line {
     span: Span,
+    id: HeaderValue,
+    token: TokenName,
     method: Method,
     route: Arc<str>,
     status: StatusCode,
@@ -140,13 +200,13 @@ struct Line {
     received: Option<Arc<AtomicU64>>,
     complete: bool,
     metrics: Arc<Metrics>,
+    log: Option<Arc<dyn RequestLog>>,
     /// What lasts as long as the answer.
     _held: (Present, Option<Turn>),
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
-        let _entered = self.span.enter();
         let (duration, complete) = (self.started.elapsed(), self.complete || self.length == Some(self.bytes));
         let received = self.received.as_ref().map_or(0, |bytes| bytes.load(Ordering::Relaxed));
         self.metrics.request_ends(&Ended {
@@ -159,19 +219,19 @@ impl Drop for Line {
             response_bytes: self.bytes,
             complete,
         });
-        tracing::info!(
-            method = self.method.as_str(),
-            route = &*self.route,
-            status = self.status.as_u16(),
-            duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
-            bytes = self.bytes,
-            received,
-            complete,
-            "{} {} {}",
-            self.method,
-            self.route,
-            self.status.as_u16(),
-        );
+        if let Some(log) = &self.log {
+            log.write(&RequestLine {
+                id: self.id.to_str().unwrap_or_default(),
+                token: self.token.0.get().map(|name| &**name),
+                method: self.method.as_str(),
+                route: &self.route,
+                status: self.status.as_u16(),
+                duration,
+                bytes: self.bytes,
+                received,
+                complete,
+            });
+        }
     }
 }
 

@@ -30,7 +30,11 @@ const PIECE: usize = 16 * 1024;
 /// Gives up answers that are not read any further.
 pub(super) async fn give_up(request: Request, next: Next) -> Response {
     let version = request.version();
-    let response = next.run(request).await;
+    bounded(version, next.run(request).await)
+}
+
+/// The answer to a request of that version of HTTP, to be given up if it is not read.
+pub(super) fn bounded(version: Version, response: Response) -> Response {
     if version < Version::HTTP_2 || response.body().is_end_stream() {
         response
     } else {

@@ -435,7 +435,8 @@ async fn a_tag_that_moves_is_seen_at_once_and_a_manifest_is_fetched_once() {
     for _ in 0..3 {
         assert_eq!(cached.manifest("acme/vpc", "a").await.unwrap().digest, one);
     }
-    assert_eq!((setting.failing.count("manifest_head"), setting.failing.count("manifest")), (3, 1));
+    // Where nothing of the repository is kept yet, the manifest itself is asked for.
+    assert_eq!((setting.failing.count("manifest_head"), setting.failing.count("manifest")), (2, 1));
     let two = setting.push("acme/vpc", "a", "two").await;
     assert_eq!(cached.manifest("acme/vpc", "a").await.unwrap().digest, two);
     assert_eq!(cached.manifest_at("acme/vpc", &one).await.unwrap().digest, one);

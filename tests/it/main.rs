@@ -19,6 +19,7 @@ mod redirect;
 mod regression;
 mod serve;
 mod setup;
+mod shortcut;
 mod store;
 mod support;
 mod tls;

@@ -168,6 +168,7 @@ impl Serve {
             serves_copies: cache.is_some(),
             metrics: if metrics_listener.is_some() { MetricsPlace::Apart } else { MetricsPlace::Beside },
             limits,
+            request_log: context.request_log.clone(),
             start_page: StartPage {
                 is_tls,
                 base_path: self.tls.base_path.as_ref().map(ToString::to_string).unwrap_or_default(),

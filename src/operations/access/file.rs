@@ -185,6 +185,11 @@ impl AccessFile {
         is_due
     }
 
+    /// Whether nobody has to look at the file yet, so that [`Self::rules`] is all that there is to know.
+    pub fn is_fresh(&self) -> bool {
+        self.seen.try_lock().is_ok_and(|seen| seen.checked.elapsed() < CHECK_EVERY)
+    }
+
     /// Looks at the file, and reads it where it is another one. Blocks.
     pub fn refresh(&self) {
         let stamp = fs::metadata(&self.path).ok().map(|metadata| Stamp::of(&metadata));

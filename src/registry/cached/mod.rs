@@ -486,13 +486,46 @@ impl CachedRegistry {
 
     /// What a tag points at. It is asked for each time; a copy is for the time when there is no answer.
     async fn head_of_tag(&self, repository: &Repository, tag: &Tag) -> Result<ManifestHead> {
-        let scope = self.scope(repository);
-        let fetch = || {
+        let fetch = |scope: Scope| {
             let reference = Reference::Tag(tag.clone());
             self.request(repository, scope, move |registry, repository| {
                 async move { head_or_manifest(registry, repository, &reference).await }.boxed()
             })
         };
+        self.ask_tag(repository, tag, &fetch).await
+    }
+
+    /// The same, where the manifest is wanted next and hardly here already: it is kept beside, and one request does for both.
+    async fn head_of_tag_with_manifest(&self, repository: &Repository, tag: &Tag) -> Result<ManifestHead> {
+        let fetch = |scope: Scope| {
+            let reference = Reference::Tag(tag.clone());
+            let manifest = self.request(repository, scope, move |registry, repository| {
+                async move { registry.manifest(repository, &reference).await }.boxed()
+            });
+            let registry = self.clone();
+            async move {
+                let manifest = manifest.await?;
+                check(&manifest.bytes, &manifest.digest)?;
+                registry.write_manifest(scope, &manifest).await;
+                let StoredManifest { media_type, digest, bytes } = &manifest;
+                let (media_type, digest) = (media_type.clone(), digest.clone());
+                let head = ManifestHead { media_type, size: bytes.len() as u64, digest };
+                registry.cache.manifests.keep(scope.manifest(&head.digest), manifest).await;
+                Ok(head)
+            }
+            .boxed()
+        };
+        self.ask_tag(repository, tag, &fetch).await
+    }
+
+    async fn ask_tag(
+        &self,
+        repository: &Repository,
+        tag: &Tag,
+        fetch: &(dyn Fn(Scope) -> BoxFuture<'static, Result<ManifestHead>> + Send + Sync),
+    ) -> Result<ManifestHead> {
+        let scope = self.scope(repository);
+        let fetch = || fetch(scope);
         let terms = Terms { fresh: Duration::ZERO, ..self.cache.terms() };
         let answer = self.cache.heads.ask(scope.head(tag), terms, &self.trouble, &fetch).await?;
         Ok(self.cache.note(TAG, answer))
@@ -539,7 +572,16 @@ impl CachedRegistry {
     }
 
     async fn manifest_by_tag(&self, repository: &Repository, tag: &Tag) -> Result<StoredManifest> {
-        let head = self.head_of_tag(repository, tag).await?;
+        let scope = self.scope(repository);
+        let head = if self.may_have_manifests(scope).await {
+            self.head_of_tag(repository, tag).await?
+        } else {
+            let head = self.head_of_tag_with_manifest(repository, tag).await?;
+            if let Some(manifest) = self.cache.manifests.kept(scope.manifest(&head.digest)).await {
+                return Ok(self.cache.note(MANIFEST, (manifest, How::Asked)));
+            }
+            head
+        };
         match self.manifest_by_digest(repository, &head.digest).await {
             // It went between the two questions, or the digest was wrong: an answer to HEAD is a word and no proof.
             Err(error) if error.is_not_found() || matches!(error, RegistryError::DigestMismatch { .. }) => {
@@ -553,8 +595,23 @@ impl CachedRegistry {
         }
     }
 
-    /// Writes a manifest to the disk, unless something was removed from the repository since it was asked for.
+    /// Whether any manifest of a repository may be kept: of one that nobody asked for yet there is none.
+    async fn may_have_manifests(&self, scope: Scope) -> bool {
+        if scope.standing.has_manifests {
+            return true;
+        }
+        let Some(files) = &self.cache.on_disk else { return false };
+        let (files, folder) = (Arc::clone(&files.manifests), scope.folder());
+        let is_there = tokio::task::spawn_blocking(move || files.is_there(&folder)).await.unwrap_or(true);
+        if is_there {
+            self.cache.scopes.manifests_come(scope.name);
+        }
+        is_there
+    }
+
+    /// Writes a manifest to the disk, where there is one, unless something was removed from the repository since it was asked for.
     async fn write_manifest(&self, scope: Scope, manifest: &StoredManifest) {
+        self.cache.scopes.manifests_come(scope.name);
         let Some(files) = &self.cache.on_disk else { return };
         if manifest.media_type.len() > MAX_MEDIA_TYPE {
             return;

@@ -50,6 +50,8 @@ pub(super) struct Standing {
     pub(super) contents: u64,
     /// Whether the registry has let this process read here since: what is on disk may come from one with other rights.
     pub(super) is_proven: bool,
+    /// Whether manifests of it were kept.
+    pub(super) has_manifests: bool,
 }
 
 #[derive(Default)]
@@ -67,7 +69,8 @@ impl State {
             self.last += 1;
             self.floor = self.last;
         }
-        let fresh = Standing { tags: self.floor, contents: self.floor, is_proven: false };
+        let fresh =
+            Standing { tags: self.floor, contents: self.floor, is_proven: false, has_manifests: false };
         self.by_scope.entry(scope).or_insert(fresh)
     }
 
@@ -88,7 +91,8 @@ impl Scopes {
 
     pub(super) fn standing(&self, scope: Name) -> Standing {
         self.change(|state| {
-            let unknown = Standing { tags: state.floor, contents: state.floor, is_proven: false };
+            let unknown =
+                Standing { tags: state.floor, contents: state.floor, is_proven: false, has_manifests: false };
             state.by_scope.get(&scope).copied().unwrap_or(unknown)
         })
     }
@@ -117,6 +121,11 @@ impl Scopes {
             self.contents_changed(scope);
         }
         is_news
+    }
+
+    /// Manifests of it are kept from now on.
+    pub(super) fn manifests_come(&self, scope: Name) {
+        self.change(|state| state.standing(scope).has_manifests = true);
     }
 
     /// The registry has answered a question that was asked while the repository stood like that.

@@ -90,6 +90,11 @@ impl Sealed {
         }
     }
 
+    /// Whether there is anything of that name. Blocks.
+    pub(super) fn is_there(&self, name: &str) -> bool {
+        self.shelf.root.join(name).exists()
+    }
+
     /// Removes a file, or all below a name. Blocks.
     pub(super) fn remove(&self, name: &str) {
         let path = self.shelf.root.join(name);
