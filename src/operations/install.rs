@@ -48,7 +48,7 @@ pub struct Offer {
     /// The module's own repository, where it has one.
     pub own: Option<Published>,
     /// Every version, ascending; with the claim that it comes from, where it is embedded.
-    pub versions: Vec<(Version, Option<Claim>)>,
+    pub versions: Vec<(Version, Option<Box<Claim>>)>,
     /// Whether anything was left out since the caller may not read it.
     pub is_cut: bool,
 }
@@ -252,7 +252,7 @@ impl Installer {
             return Ok(None);
         }
         if !embedded.is_empty() {
-            versions.extend(embedded.into_iter().map(|(version, claim)| (version, Some(claim))));
+            versions.extend(embedded.into_iter().map(|(version, claim)| (version, Some(Box::new(claim)))));
             // As in a repository: by precedence, ties by the tag that a version has.
             let tag = |version: &Version| artifact::module_tag(version).ok();
             versions.sort_by_cached_key(|(version, _)| (version.without_build(), tag(version)));

@@ -199,6 +199,11 @@ impl Registry for CountedRegistry {
         self.count(Operation::Tags, self.inner.tags(repository, page))
     }
 
+    /// A call, however many pages there are.
+    fn all_tags<'a>(&'a self, repository: &'a Repository, limit: usize) -> Answer<'a, Vec<Tag>> {
+        self.count(Operation::Tags, self.inner.all_tags(repository, limit))
+    }
+
     fn repositories<'a>(&'a self, page: &'a PageRequest) -> Answer<'a, Page<Repository>> {
         self.count(Operation::Repositories, self.inner.repositories(page))
     }

@@ -42,6 +42,23 @@ pub trait Registry: Send + Sync {
         unsupported("listing tags")
     }
 
+    /// Every tag of a repository. At most `limit`: a registry that goes on without end is broken off with an error.
+    fn all_tags<'a>(&'a self, repository: &'a Repository, limit: usize) -> Answer<'a, Vec<Tag>> {
+        Box::pin(async move {
+            let (mut tags, mut pages) = (Vec::new(), Pages::default());
+            loop {
+                let page = self.tags(repository, &pages.request).await?;
+                tags.extend(page.items);
+                if tags.len() > limit {
+                    return Err(RegistryError::TooMany { what: "tags", limit });
+                }
+                if !pages.turn(page.next)? {
+                    return Ok(tags);
+                }
+            }
+        })
+    }
+
     /// A page of the names of all repositories (`_catalog`); [`RegistryError::NoCatalog`] where there is no such list.
     fn repositories<'a>(&'a self, _page: &'a PageRequest) -> Answer<'a, Page<Repository>> {
         unsupported("listing repositories")
@@ -371,23 +388,8 @@ impl Pages {
 }
 
 impl dyn Registry + '_ {
-    /// Every tag of a repository, page by page. At most `limit`: a registry that goes on without end is broken off with an
+    /// The names of all repositories, page by page. At most `limit`: a registry that goes on without end is broken off with an
     /// error.
-    pub async fn all_tags(&self, repository: &Repository, limit: usize) -> Result<Vec<Tag>> {
-        let (mut tags, mut pages) = (Vec::new(), Pages::default());
-        loop {
-            let page = self.tags(repository, &pages.request).await?;
-            tags.extend(page.items);
-            if tags.len() > limit {
-                return Err(RegistryError::TooMany { what: "tags", limit });
-            }
-            if !pages.turn(page.next)? {
-                return Ok(tags);
-            }
-        }
-    }
-
-    /// The names of all repositories, likewise.
     pub async fn all_repositories(&self, limit: usize) -> Result<Vec<Repository>> {
         let (mut names, mut pages) = (Vec::new(), Pages::default());
         loop {

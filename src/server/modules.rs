@@ -126,6 +126,9 @@ pub(super) async fn versions(
     Ok(marked(rendered.answer(&headers), seen))
 }
 
+/// How much text a version takes in a list, in bytes.
+const USUAL_VERSION: usize = 32;
+
 /// The answer to `versions`.
 #[derive(Serialize)]
 struct VersionList<'a> {
@@ -157,7 +160,9 @@ async fn render(app: &App, asked: &Asked, may_read: MayRead<'_>) -> Result<(Offe
     };
     let versions = offer.versions.iter().map(|(version, _)| ListedVersion { version }).collect();
     let list = VersionList { modules: [ListedModule { source, versions }] };
-    let rendered = Rendered::new(serde_json::to_string(&list).map_err(unbuildable)?);
+    let mut body = Vec::with_capacity(offer.versions.len().saturating_mul(USUAL_VERSION) + USUAL_VERSION);
+    serde_json::to_writer(&mut body, &list).map_err(unbuildable)?;
+    let rendered = Rendered::new(body);
     Ok((offer, rendered))
 }
 

@@ -41,9 +41,10 @@ pub(super) struct Rendered {
 
 impl Rendered {
     /// With the body's own digest for an `ETag`.
-    pub(super) fn new(body: String) -> Self {
+    pub(super) fn new(mut body: Vec<u8>) -> Self {
+        body.shrink_to_fit();
         // A digest in quotes is made of visible characters.
-        let etag = HeaderValue::try_from(format!("\"{}\"", Digest::of(body.as_bytes()).hex()));
+        let etag = HeaderValue::try_from(format!("\"{}\"", Digest::of(&body).hex()));
         Self { body: body.into(), etag: etag.unwrap_or(HeaderValue::from_static("\"\"")) }
     }
 

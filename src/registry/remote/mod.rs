@@ -121,13 +121,15 @@ impl RemoteRegistry {
 impl Registry for RemoteRegistry {
     fn tags<'a>(&'a self, repository: &'a Repository, page: &'a PageRequest) -> Answer<'a, Page<Tag>> {
         Box::pin(async move {
-            let list = List {
-                path: format!("v2/{repository}/tags/list"),
-                scopes: Scopes::pull(repository),
-                purpose: Purpose { operation: "listing tags", subject: Subject::Repository(repository) },
-                field: Field::Tags,
-            };
+            let list = List::of_tags(repository);
             paging::read_page(&self.client, &self.habits, &list, page).await
+        })
+    }
+
+    fn all_tags<'a>(&'a self, repository: &'a Repository, limit: usize) -> Answer<'a, Vec<Tag>> {
+        Box::pin(async move {
+            let list = List::of_tags(repository);
+            paging::read_all(&self.client, &self.habits, &list, limit).await
         })
     }
 

@@ -8,16 +8,18 @@
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures_util::future::try_join;
 use reqwest::header::{HeaderMap, LINK};
-use reqwest::{Method, StatusCode};
+use reqwest::{Method, Response, StatusCode};
 use serde::Deserialize;
 use url::Url;
 use url::form_urlencoded;
 
 use super::authorization::Scopes;
-use super::client::{Call, Client, Purpose};
+use super::client::{Call, Client, Purpose, Subject};
 use super::redirect;
-use crate::registry::{Page, PageRequest, Result};
+use crate::oci::Repository;
+use crate::registry::{Page, PageRequest, Pages, RegistryError, Result};
 
 /// A page that is larger is no page.
 const MAX_PAGE_BYTES: u64 = 4 * 1024 * 1024;
@@ -40,11 +42,32 @@ pub(super) struct List<'a> {
     pub(super) field: Field,
 }
 
+impl<'a> List<'a> {
+    /// Of the tags of a repository.
+    pub(super) fn of_tags(repository: &'a Repository) -> Self {
+        Self {
+            path: format!("v2/{repository}/tags/list"),
+            scopes: Scopes::pull(repository),
+            purpose: Purpose { operation: "listing tags", subject: Subject::Repository(repository) },
+            field: Field::Tags,
+        }
+    }
+}
+
 /// Names an array of an answer.
 #[derive(Clone, Copy)]
 pub(super) enum Field {
     Tags,
     Repositories,
+}
+
+impl Field {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tags => "tags",
+            Self::Repositories => "repositories",
+        }
+    }
 }
 
 /// Either answer. Entries of another kind than text are passed over: Nexus lists `null`.
@@ -85,7 +108,7 @@ where
     }
     let mut after = request.after.clone();
     for _ in 0..MAX_EMPTY_PAGES {
-        let page = read_raw_page(client, habits, list, count, after.as_deref()).await?;
+        let page = open_page(client, habits, list, count, after.as_deref()).await?.read(client, list).await?;
         let page = shape(page, count, after.as_deref());
         // The same page again: the list goes in circles.
         let next = page.next.filter(|next| Some(next) != after.as_ref());
@@ -95,6 +118,61 @@ where
         after = next;
     }
     Err(client.transport.protocol("its list goes on without any entry"))
+}
+
+/// Every entry of a list; more than `limit` are an error. Where a page's head says what the next one is, that is asked for while the
+/// page itself is still on its way: a list of many pages then takes no longer than the registry takes to send it.
+pub(super) async fn read_all<T>(
+    client: &Client,
+    habits: &Habits,
+    list: &List<'_>,
+    limit: usize,
+) -> Result<Vec<T>>
+where
+    T: FromStr + Clone + Ord + ToString,
+{
+    let (mut items, mut pages, mut empty) = (Vec::new(), Pages::default(), 0);
+    let open =
+        |after: Option<String>| async move { open_page(client, habits, list, None, after.as_deref()).await };
+    let mut current = open(None).await?;
+    loop {
+        let after = pages.request.after.clone();
+        // The same page again: the list goes in circles.
+        let link = current.link.as_deref().map(link_after).filter(|link| Some(link) != after.as_ref());
+        let (raw, opened) = if pages.turn(link)? {
+            let (opened, raw) =
+                try_join(open(pages.request.after.clone()), current.read(client, list)).await?;
+            (raw, Some(opened))
+        } else {
+            (current.read(client, list).await?, None)
+        };
+        let page = shape(raw, None, after.as_deref());
+        empty = if page.items.is_empty() { empty + 1 } else { 0 };
+        items.extend(page.items);
+        if items.len() > limit {
+            return Err(RegistryError::TooMany { what: list.field.name(), limit });
+        }
+        current = match opened {
+            Some(opened) => opened,
+            None => {
+                // A link that is left leads back to this page.
+                let next = page.next.filter(|next| Some(next) != after.as_ref());
+                let next = next.filter(|next| !next.starts_with(QUERY_MARK));
+                if !pages.turn(next)? {
+                    return Ok(items);
+                }
+                open(pages.request.after.clone()).await?
+            }
+        };
+        if empty == MAX_EMPTY_PAGES {
+            return Err(client.transport.protocol("its list goes on without any entry"));
+        }
+    }
+}
+
+/// What stands for a `Link` in [`Page::next`].
+fn link_after(query: &str) -> String {
+    format!("{QUERY_MARK}{query}")
 }
 
 /// Makes of a page what was asked for.
@@ -126,7 +204,7 @@ fn shape<T: FromStr + Clone + Ord + ToString>(
     // Also an entry that is passed over; but not one that would be taken for a query.
     let last = raw.entries.into_iter().filter(|entry| !entry.starts_with(QUERY_MARK)).max();
     let next = match raw.link {
-        Some(query) => Some(format!("{QUERY_MARK}{query}")),
+        Some(query) => Some(link_after(&query)),
         // A full page without `Link`: there may be more.
         None if !ignores_last && raw.asked == Some(came) => last,
         None => None,
@@ -134,13 +212,39 @@ fn shape<T: FromStr + Clone + Ord + ToString>(
     Page { items, next }
 }
 
-async fn read_raw_page(
+/// A page whose head has come.
+struct OpenPage {
+    response: Response,
+    /// As in [`RawPage`].
+    link: Option<String>,
+    asked: Option<usize>,
+}
+
+impl OpenPage {
+    async fn read(self, client: &Client, list: &List<'_>) -> Result<RawPage> {
+        let body = client.transport.body(self.response, MAX_PAGE_BYTES).await?;
+        let answer: ListAnswer = serde_json::from_slice(&body)
+            .map_err(|_| client.transport.protocol("its list is not in the form of the specification"))?;
+        let entries = match list.field {
+            Field::Tags => answer.tags,
+            Field::Repositories => answer.repositories,
+        };
+        let text = |value: serde_json::Value| match value {
+            serde_json::Value::String(text) => Some(text),
+            _ => None,
+        };
+        let entries = entries.unwrap_or_default().into_iter().filter_map(text).collect();
+        Ok(RawPage { entries, link: self.link, asked: self.asked })
+    }
+}
+
+async fn open_page(
     client: &Client,
     habits: &Habits,
     list: &List<'_>,
     count: Option<usize>,
     after: Option<&str>,
-) -> Result<RawPage> {
+) -> Result<OpenPage> {
     let refused = || habits.refuses_count.load(Ordering::Relaxed);
     let mut asked = (!refused()).then(|| count.unwrap_or(PAGE_LENGTH).min(PAGE_LENGTH));
     loop {
@@ -162,19 +266,7 @@ async fn read_raw_page(
         let status = response.status();
         if status.is_success() {
             let link = next_query(response.url(), response.headers());
-            let body = client.transport.body(response, MAX_PAGE_BYTES).await?;
-            let answer: ListAnswer = serde_json::from_slice(&body)
-                .map_err(|_| client.transport.protocol("its list is not in the form of the specification"))?;
-            let entries = match list.field {
-                Field::Tags => answer.tags,
-                Field::Repositories => answer.repositories,
-            };
-            let text = |value: serde_json::Value| match value {
-                serde_json::Value::String(text) => Some(text),
-                _ => None,
-            };
-            let entries = entries.unwrap_or_default().into_iter().filter_map(text).collect();
-            return Ok(RawPage { entries, link, asked });
+            return Ok(OpenPage { response, link, asked });
         }
         let means_something_else = matches!(
             status,
@@ -231,10 +323,19 @@ fn next_target(header: &str) -> Option<String> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use proptest::prelude::*;
+    use std::io;
+    use std::sync::Arc;
 
+    use axum::body::Body;
+    use futures_util::stream;
+    use proptest::prelude::*;
+    use tokio::sync::Notify;
+
+    use super::super::scripted::{Request, Scripted, reply, status};
+    use super::super::{CredentialSource, RemoteOptions, RemoteRegistry};
     use super::*;
     use crate::oci::Tag;
+    use crate::registry::Registry;
 
     fn next(header: &str) -> Option<String> {
         let mut headers = HeaderMap::new();
@@ -301,6 +402,102 @@ mod tests {
         assert_eq!(shaped(raw(&["a", "b"], None, Some(2)), Some(2), None), ("a b".into(), Some("b".into())));
         assert_eq!(shaped(raw(&["a"], None, Some(2)), Some(2), None), ("a".into(), None));
         assert_eq!(shaped(raw(&["a", "b"], None, None), None, None), ("a b".into(), None));
+    }
+
+    fn remote(server: &Scripted) -> RemoteRegistry {
+        let registry = server.address.to_string().parse().unwrap();
+        RemoteRegistry::new(RemoteOptions::new(registry, CredentialSource::none())).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_next_page_is_asked_for_before_this_one_has_come() {
+        let is_asked = Arc::new(Notify::new());
+        let script = move |request: &Request, _| {
+            if request.path == "/v2/" {
+                return status(200);
+            }
+            if request.path.contains("last=a") {
+                is_asked.notify_one();
+                return reply(200, &[], r#"{"tags":["b"]}"#);
+            }
+            let is_asked = Arc::clone(&is_asked);
+            let late = stream::once(async move {
+                is_asked.notified().await;
+                Ok::<_, io::Error>(r#"{"tags":["a"]}"#)
+            });
+            let link = r#"</v2/acme/vpc/tags/list?last=a>; rel="next""#;
+            reply(200, &[("link", link)], Body::from_stream(late))
+        };
+        let server = Scripted::start(script).await;
+        let tags = remote(&server).all_tags(&"acme/vpc".parse().unwrap(), 10).await.unwrap();
+        assert_eq!(tags.iter().map(Tag::as_str).collect::<Vec<_>>(), ["a", "b"]);
+    }
+
+    /// Registries with ways of their own of paging `a` to `e`.
+    fn habits() -> Vec<(&'static str, fn(&Request, usize) -> axum::http::Response<Body>)> {
+        fn tags(tags: &[&str]) -> String {
+            serde_json::json!({ "tags": tags }).to_string()
+        }
+        fn page(
+            request: &Request,
+            size: usize,
+            link: impl Fn(&str) -> Option<String>,
+        ) -> axum::http::Response<Body> {
+            let all = ["a", "b", "c", "d", "e"];
+            let last =
+                request.path.split_once("last=").map_or("", |(_, rest)| rest.split('&').next().unwrap());
+            let start = all.partition_point(|tag| *tag <= last);
+            let page = &all[start..all.len().min(start + size)];
+            let link = page.last().filter(|last| **last != "e").and_then(|last| link(last));
+            let link = link.iter().map(|link| ("link", link.as_str())).collect::<Vec<_>>();
+            reply(200, &link, tags(page))
+        }
+        vec![
+            ("all at once", |_, _| reply(200, &[], tags(&["a", "b", "c", "d", "e"]))),
+            ("by links", |request, _| {
+                page(request, 2, |last| Some(format!("</v2/acme/vpc/tags/list?last={last}>; rel=next")))
+            }),
+            ("links, and one page without entries", |request, _| {
+                if request.path.ends_with("list?last=b") {
+                    let link = "</v2/acme/vpc/tags/list?x=1&last=b>; rel=next";
+                    return reply(200, &[("link", link)], tags(&[]));
+                }
+                page(request, 2, |last| Some(format!("</v2/acme/vpc/tags/list?last={last}>; rel=next")))
+            }),
+            ("the last link leads to where it stands", |request, _| {
+                if request.path.contains("last=d") {
+                    let link = "</v2/acme/vpc/tags/list?last=d>; rel=next";
+                    return reply(200, &[("link", link)], tags(&["e"]));
+                }
+                page(request, 2, |last| Some(format!("</v2/acme/vpc/tags/list?last={last}>; rel=next")))
+            }),
+            ("null for the last page", |request, _| {
+                if request.path.contains("last=e") {
+                    return reply(200, &[], r#"{"tags":null}"#);
+                }
+                let link = "</v2/acme/vpc/tags/list?last=e>; rel=next";
+                reply(200, &[("link", link)], tags(&["a", "b", "c", "d", "e"]))
+            }),
+        ]
+    }
+
+    #[tokio::test]
+    async fn a_list_is_the_same_whole_or_page_by_page() {
+        let repository = "acme/vpc".parse().unwrap();
+        for (name, habit) in habits() {
+            let server = Scripted::start(habit).await;
+            let remote = remote(&server);
+            let whole = remote.all_tags(&repository, 100).await.unwrap();
+            assert_eq!(whole.iter().map(Tag::as_str).collect::<String>(), "abcde", "{name}");
+            let (mut pages, mut request) = (Vec::new(), PageRequest::default());
+            loop {
+                let page = remote.tags(&repository, &request).await.unwrap();
+                pages.extend(page.items);
+                let Some(next) = page.next else { break };
+                request = PageRequest::after(next);
+            }
+            assert_eq!(pages, whole, "{name}");
+        }
     }
 
     proptest! {
