@@ -41,6 +41,10 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// Those that every server asks for.
+    pub const READS: [Self; 6] =
+        [Self::Tags, Self::Repositories, Self::Manifest, Self::ManifestHead, Self::Blob, Self::BlobSize];
+
     /// Its name, in snake case.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -86,6 +90,17 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Ok,
+        Self::NotFound,
+        Self::Denied,
+        Self::Unavailable,
+        Self::TooManyRequests,
+        Self::Error,
+        Self::Abandoned,
+    ];
+
     /// Its name, in snake case.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
+use futures_util::future::join_all;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::App;
 use super::error::ApiError;
-use crate::registry::{PageRequest, Registry, RegistryError};
+use crate::registry::{PageRequest, Registry, RegistryError, SharedRegistry};
 
 /// A registry that takes longer is none that callers could be sent to; below the usual time-out of a probe.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -20,18 +21,19 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How long an answer holds: anybody may ask, and each question would be a request to the registry.
 const HOLDS: Duration = Duration::from_secs(2);
 
-/// What the registry said last, and when.
+/// Whether the registries answered the last time, and when that was.
 #[derive(Debug, Default)]
 pub(super) struct Readiness(Mutex<Option<(Instant, bool)>>);
 
 impl Readiness {
-    /// Whether the registry answers. Callers at one time cause one question.
-    async fn of(&self, registry: &dyn Registry) -> bool {
+    /// Whether every registry answers. Callers at one time cause one question.
+    async fn of(&self, registries: &[SharedRegistry]) -> bool {
         let mut last = self.0.lock().await;
         if let Some((_, is_ready)) = last.filter(|(asked, _)| asked.elapsed() < HOLDS) {
             return is_ready;
         }
-        let is_ready = answers(registry).await;
+        let asked = registries.iter().map(|registry| answers(&**registry));
+        let is_ready = join_all(asked).await.into_iter().all(|is_ready| is_ready);
         *last = Some((Instant::now(), is_ready));
         is_ready
     }
@@ -68,7 +70,7 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Result<&'static str, A
         Err(ApiError::Stopping)
     } else if app.is_starting() {
         Err(ApiError::Starting)
-    } else if app.readiness.of(&*app.registry).await {
+    } else if app.readiness.of(&app.behind).await {
         Ok("ready\n")
     } else if app.options.serves_copies {
         Ok("degraded\n")
@@ -130,6 +132,15 @@ mod tests {
         assert_eq!(asked(&Arc::new(app(false, false))).await, (StatusCode::OK, "ready\n".to_owned()));
         assert_eq!(asked(&Arc::new(app(true, true))).await, (StatusCode::OK, "degraded\n".to_owned()));
         assert_eq!(asked(&Arc::new(app(true, false))).await.0, StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    #[tokio::test]
+    async fn one_registry_of_several_that_is_away_counts() {
+        let behind = |away: [bool; 2]| away.map(|is_away| Arc::new(Listed { is_away }) as SharedRegistry);
+        let over = |away| Arc::new(app(false, true).over(behind(away).to_vec()));
+        assert_eq!(asked(&over([false, false])).await.1, "ready\n");
+        assert_eq!(asked(&over([false, true])).await.1, "degraded\n");
+        assert_eq!(asked(&over([true, false])).await.1, "degraded\n");
     }
 
     #[tokio::test]

@@ -320,6 +320,14 @@ impl Metrics {
     /// Who is told of the calls of a registry. `name` is one of the settings, so there are few of them.
     pub fn observer(self: &Arc<Self>, name: &str) -> Arc<dyn Observer> {
         let labels = RegistryLabels { registry: name.into() };
+        // As above: what alerts ask for is there before it happens.
+        for operation in Operation::READS {
+            for outcome in Outcome::ALL {
+                let registry = Arc::clone(&labels.registry);
+                let (operation, outcome) = (operation.as_str(), outcome.as_str());
+                drop(self.registry_calls.get_or_create(&CallLabels { registry, operation, outcome }));
+            }
+        }
         Arc::new(RegistryObserver {
             read: self.registry_read.get_or_create_owned(&labels),
             written: self.registry_written.get_or_create_owned(&labels),

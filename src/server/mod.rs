@@ -123,12 +123,14 @@ pub struct ServerOptions {
 
 /// What the handlers share.
 pub struct App {
-    /// Where everything is kept: what is served under `/v2/`, and what readiness asks.
+    /// What is served under `/v2/`.
     pub registry: SharedRegistry,
     /// What the module registry protocol answers from.
     pub installer: Installer,
     /// How the server is run.
     pub options: ServerOptions,
+    /// What readiness asks: the registries themselves, without what is kept of them.
+    behind: Vec<SharedRegistry>,
     answers: rendered::KeptAnswers,
     metrics: Arc<Metrics>,
     gate: limits::Gate,
@@ -140,6 +142,7 @@ impl App {
     /// A server over a registry, and over the modules in it.
     pub fn new(registry: SharedRegistry, installer: Installer, options: ServerOptions) -> Self {
         Self {
+            behind: vec![Arc::clone(&registry)],
             registry,
             installer,
             gate: limits::Gate::new(&options.limits),
@@ -161,6 +164,12 @@ impl App {
                     .changed(Place { target: target.clone(), repository: repository.clone() });
             }
         }
+    }
+
+    /// Depends on these registries, where they are several.
+    #[must_use]
+    pub fn over(self, behind: Vec<SharedRegistry>) -> Self {
+        Self { behind, ..self }
     }
 
     /// Counts into these numbers, which others count into too.

@@ -177,11 +177,11 @@ impl Serve {
             },
         };
         Self::say_what_to_paste(context, address, host.as_ref(), &routes, &options)?;
-        let registry =
-            routes.targets().next().map(|target| Arc::clone(&target.registry)).ok_or_else(|| {
-                Failure::usage("there is no registry to serve from")
-                    .with_hint("set one with `--registry`, or leave it out to serve the folder of your own")
-            })?;
+        let behind: Vec<_> = routes.targets().map(|target| Arc::clone(&target.registry)).collect();
+        let registry = behind.first().map(Arc::clone).ok_or_else(|| {
+            Failure::usage("there is no registry to serve from")
+                .with_hint("set one with `--registry`, or leave it out to serve the folder of your own")
+        })?;
         if let Some(file) = &self.print_address {
             let file = context.environment.absolute(file);
             write_address(&file, address).map_err(|error| {
@@ -196,7 +196,7 @@ impl Serve {
             async move { search.run().await }
         });
         let installer = Installer::new(routes, host, search, cache);
-        let app = Arc::new(App::new(registry, installer, options).with_metrics(metrics));
+        let app = Arc::new(App::new(registry, installer, options).over(behind).with_metrics(metrics));
         tokio::spawn(reloads.run(hangups));
         if let Some(listener) = metrics_listener {
             if let Ok(address) = listener.local_addr() {
