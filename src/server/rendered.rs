@@ -8,8 +8,9 @@
 //!
 //! [`Registry::revision`]: crate::registry::Registry::revision
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
@@ -26,8 +27,8 @@ use crate::operations::routes::Place;
 const MAX_MEMORY: u64 = 16 * 1024 * 1024;
 /// What an answer takes beside its text, about.
 const OVERHEAD: usize = 512;
-/// How many paths lead to answers at once. A module has many, as upper and lower case are the same there.
-const MAX_PATHS: u64 = 10_000;
+/// How many paths lead to answers at once; beyond that all start anew. A module has many, as upper and lower case are the same there.
+const MAX_PATHS: usize = 10_000;
 /// The moment: nobody can see an answer and change something because of it in that time. A change that comes through this server
 /// counts at once all the same.
 const MOMENT: Duration = Duration::from_millis(1);
@@ -131,11 +132,17 @@ pub(super) struct Way {
     pub(super) route: Arc<str>,
 }
 
+/// Where a path led.
+struct End {
+    route: Arc<str>,
+    kept: Weak<Kept>,
+}
+
 /// The answers that are kept.
 pub(super) struct KeptAnswers {
     answers: Cache<Asked, Arc<Kept>>,
-    /// Paths that led to answers.
-    ways: Cache<String, (Arc<str>, Weak<Kept>)>,
+    /// Paths that led to answers, each with its route.
+    ways: RwLock<HashMap<String, End>>,
     began: Instant,
     /// When something was last changed through this server.
     changed: AtomicU64,
@@ -148,7 +155,7 @@ impl Default for KeptAnswers {
         };
         Self {
             answers: Cache::builder().weigher(weigh).max_capacity(MAX_MEMORY).build(),
-            ways: Cache::builder().max_capacity(MAX_PATHS).build(),
+            ways: RwLock::default(),
             began: Instant::now(),
             changed: AtomicU64::new(0),
         }
@@ -186,20 +193,29 @@ impl KeptAnswers {
             return None;
         }
         kept.held.fetch_max(standing.since, Ordering::SeqCst);
-        self.ways.insert(way.path, (way.route, Arc::downgrade(&kept)));
+        self.remember(way, &kept);
         Some(kept)
+    }
+
+    fn remember(&self, way: Way, kept: &Arc<Kept>) {
+        let mut ways = self.ways.write().unwrap_or_else(PoisonError::into_inner);
+        if ways.len() >= MAX_PATHS && !ways.contains_key(&way.path) {
+            ways.clear();
+        }
+        ways.insert(way.path, End { route: way.route, kept: Arc::downgrade(kept) });
     }
 
     /// What was answered to a path, and the route that it took.
     pub(super) fn at(&self, path: &str) -> Option<(Arc<str>, Arc<Kept>)> {
-        let (route, kept) = self.ways.get(path)?;
-        Some((route, kept.upgrade()?))
+        let ways = self.ways.read().unwrap_or_else(PoisonError::into_inner);
+        let End { route, kept } = ways.get(path)?;
+        Some((Arc::clone(route), kept.upgrade()?))
     }
 
-    /// Whether an answer held a moment ago.
-    pub(super) fn held_a_moment_ago(&self, kept: &Kept) -> bool {
+    /// Whether an answer held a moment before `now`.
+    pub(super) fn held_a_moment_ago(&self, kept: &Kept, now: Instant) -> bool {
         let held = kept.held.load(Ordering::SeqCst);
-        let age = Duration::from_nanos(self.now().saturating_sub(held));
+        let age = now.saturating_duration_since(self.began).saturating_sub(Duration::from_nanos(held));
         age < MOMENT && held > self.changed.load(Ordering::SeqCst)
     }
 
@@ -224,5 +240,61 @@ impl KeptAnswers {
             };
             self.answers.insert(asked, Arc::new(kept));
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn kept(held: u64) -> Arc<Kept> {
+        Arc::new(Kept {
+            rendered: Rendered::new(b"{}".to_vec()),
+            asked: Asked {
+                address: crate::module::TofuAddress::parse("acme/label/null").unwrap(),
+                host: None,
+            },
+            basis: Basis { repositories: Vec::new(), found: 0 },
+            shown: Vec::new(),
+            held: AtomicU64::new(held),
+            numbers: Default::default(),
+        })
+    }
+
+    #[test]
+    fn a_moment_is_short_and_ends_with_a_change() {
+        let answers = KeptAnswers::default();
+        let later = |nanoseconds| answers.began + Duration::from_nanos(nanoseconds);
+        let (held, moment) = (1_000_000_000, 1_000_000);
+        let kept = kept(held);
+        assert!(answers.held_a_moment_ago(&kept, later(held)));
+        assert!(answers.held_a_moment_ago(&kept, later(held + moment - 1)));
+        assert!(!answers.held_a_moment_ago(&kept, later(held + moment)));
+        // Whoever began to ask before somebody else had the answer looked at is not too early.
+        assert!(answers.held_a_moment_ago(&kept, later(held - 5)));
+        answers.changed.store(held, Ordering::SeqCst);
+        assert!(
+            !answers.held_a_moment_ago(&kept, later(held)),
+            "it may have been looked at before the change"
+        );
+        answers.changed.store(held - 1, Ordering::SeqCst);
+        assert!(answers.held_a_moment_ago(&kept, later(held)));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_and_keeps_no_answer() {
+        let answers = KeptAnswers::default();
+        let kept = kept(1);
+        for number in 0..=MAX_PATHS {
+            let way = Way { path: number.to_string(), route: "/".into() };
+            answers.remember(way, &kept);
+        }
+        assert_eq!(answers.ways.read().unwrap().len(), 1);
+        let path = MAX_PATHS.to_string();
+        assert!(answers.at(&path).is_some());
+        assert!(answers.at("0").is_none());
+        drop(kept);
+        assert!(answers.at(&path).is_none());
     }
 }

@@ -111,7 +111,7 @@ where
         let Some(found) = self.find(&request) else {
             return Either::Right(Either::Right(self.routes.call(request)));
         };
-        if self.app.answers.held_a_moment_ago(&found.kept) {
+        if self.app.answers.held_a_moment_ago(&found.kept, found.started) {
             return match self.app.answer(&request, &found) {
                 Some(answer) => Either::Left(ready(Ok(answer))),
                 None => Either::Right(Either::Right(self.routes.call(request))),

@@ -152,17 +152,16 @@ where
         if items.len() > limit {
             return Err(RegistryError::TooMany { what: list.field.name(), limit });
         }
-        current = match opened {
-            Some(opened) => opened,
-            None => {
-                // A link that is left leads back to this page.
-                let next = page.next.filter(|next| Some(next) != after.as_ref());
-                let next = next.filter(|next| !next.starts_with(QUERY_MARK));
-                if !pages.turn(next)? {
-                    return Ok(items);
-                }
-                open(pages.request.after.clone()).await?
+        current = if let Some(opened) = opened {
+            opened
+        } else {
+            // A link that is left leads back to this page.
+            let next = page.next.filter(|next| Some(next) != after.as_ref());
+            let next = next.filter(|next| !next.starts_with(QUERY_MARK));
+            if !pages.turn(next)? {
+                return Ok(items);
             }
+            open(pages.request.after.clone()).await?
         };
         if empty == MAX_EMPTY_PAGES {
             return Err(client.transport.protocol("its list goes on without any entry"));
@@ -433,8 +432,10 @@ mod tests {
         assert_eq!(tags.iter().map(Tag::as_str).collect::<Vec<_>>(), ["a", "b"]);
     }
 
+    type Script = fn(&Request, usize) -> axum::http::Response<Body>;
+
     /// Registries with ways of their own of paging `a` to `e`.
-    fn habits() -> Vec<(&'static str, fn(&Request, usize) -> axum::http::Response<Body>)> {
+    fn habits() -> Vec<(&'static str, Script)> {
         fn tags(tags: &[&str]) -> String {
             serde_json::json!({ "tags": tags }).to_string()
         }
