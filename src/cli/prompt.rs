@@ -6,6 +6,7 @@ use std::io::{self, Read};
 
 use super::Context;
 use super::failure::{ErrorKind, Failure};
+use super::printer::Printer;
 
 /// Tokens of clouds and keys of service accounts are some KiB.
 const MAX_SECRET: u64 = 64 * 1024;
@@ -18,18 +19,14 @@ pub(super) async fn line(context: &Context, question: &str) -> Result<String, Fa
 
 /// Asks for a line that the terminal does not show.
 pub(super) async fn secret(context: &Context, question: &str) -> Result<String, Failure> {
-    context.printer.question(question);
-    let silence = Silence::begin().map_err(|error| {
-        Failure::new(
-            ErrorKind::Failed,
-            format!("the terminal cannot be kept from showing a password: {error}"),
-        )
-        .with_hint("hand it over with `--password-stdin`")
+    // Before the question: whoever sees it may type.
+    let silence = Silence::begin(context.printer.clone()).map_err(|error| {
+        let message = format!("the terminal cannot be kept from showing what is typed: {error}");
+        Failure::new(ErrorKind::Failed, message).with_hint("hand the password over with `--password-stdin`")
     })?;
+    context.printer.question(question);
     let typed = read_line().await;
     drop(silence);
-    // The terminal did not show the end of the line either.
-    context.printer.question("\n");
     typed
 }
 
@@ -70,17 +67,20 @@ async fn blocking<T: Send + 'static>(
 
 /// A terminal that shows nothing of what is typed, until this is dropped: however the verb ends.
 #[cfg(unix)]
-struct Silence(rustix::termios::Termios);
+struct Silence {
+    before: rustix::termios::Termios,
+    printer: Printer,
+}
 
 #[cfg(unix)]
 impl Silence {
-    fn begin() -> io::Result<Self> {
+    fn begin(printer: Printer) -> io::Result<Self> {
         use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
         let before = tcgetattr(io::stdin())?;
         let mut silent = before.clone();
         silent.local_modes.remove(LocalModes::ECHO);
         tcsetattr(io::stdin(), OptionalActions::Drain, &silent)?;
-        Ok(Self(before))
+        Ok(Self { before, printer })
     }
 }
 
@@ -88,7 +88,10 @@ impl Silence {
 impl Drop for Silence {
     fn drop(&mut self) {
         // Where the terminal has gone, nobody sees what it shows.
-        let _ = rustix::termios::tcsetattr(io::stdin(), rustix::termios::OptionalActions::Drain, &self.0);
+        let _ =
+            rustix::termios::tcsetattr(io::stdin(), rustix::termios::OptionalActions::Drain, &self.before);
+        // It did not show the end of the line either.
+        self.printer.question("\n");
     }
 }
 
@@ -97,7 +100,7 @@ struct Silence;
 
 #[cfg(not(unix))]
 impl Silence {
-    fn begin() -> io::Result<Self> {
+    fn begin(_: Printer) -> io::Result<Self> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "not on this system"))
     }
 }

@@ -312,7 +312,8 @@ impl Authorization {
             match service.by_refresh_token(&newer).await {
                 Err(error) if error.is_of_the_credential() => self.keep_refreshed(key.clone(), None),
                 outcome => {
-                    return outcome.inspect(|granted| self.keep_refreshed(key, granted.refresh_token.clone()));
+                    return outcome
+                        .inspect(|granted| self.keep_refreshed(key, granted.refresh_token.clone()));
                 }
             }
         }
