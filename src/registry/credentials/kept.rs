@@ -59,7 +59,9 @@ pub(super) type Read = (Place, Arc<CredentialFile>);
 
 /// Files and helpers of one environment.
 pub(super) struct Kept {
-    pub(super) environment: CredentialEnvironment,
+    environment: CredentialEnvironment,
+    /// What the variable holds that goes before every file.
+    variable: Result<Option<CredentialFile>, CredentialError>,
     pace: Pace,
     files: tokio::sync::Mutex<Files>,
     /// Whether files are looked at before they are due.
@@ -100,12 +102,18 @@ struct Answer {
 impl Kept {
     pub(super) fn new(environment: CredentialEnvironment, pace: Pace) -> Self {
         Self {
+            variable: super::read_variable(&environment),
             environment,
             pace,
             files: tokio::sync::Mutex::default(),
             look_now: false.into(),
             helpers: Mutex::default(),
         }
+    }
+
+    /// What stands in the variable.
+    pub(super) fn variable(&self) -> Result<Option<&CredentialFile>, CredentialError> {
+        self.variable.as_ref().map(Option::as_ref).map_err(CredentialError::clone)
     }
 
     /// Every file that is there, in order.

@@ -216,8 +216,8 @@ async fn find(
     repository: Option<&Repository>,
 ) -> Result<Credential, CredentialError> {
     let mut candidates = Vec::new();
-    if let Some(file) = read_variable(&kept.environment)? {
-        add_candidates(&mut candidates, &file, VARIABLE.into(), registry, repository);
+    if let Some(file) = kept.variable()? {
+        add_candidates(&mut candidates, file, VARIABLE.into(), registry, repository);
     }
     for (place, file) in &*kept.files().await? {
         add_candidates(&mut candidates, file, place.path.clone(), registry, repository);

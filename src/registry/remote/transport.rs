@@ -332,3 +332,32 @@ struct Progress {
     last: Instant,
     failure: Option<RegistryError>,
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::registry::remote::redirect::Reach;
+    use crate::registry::remote::scripted::{Scripted, status};
+
+    fn transport(registry: &str) -> Transport {
+        let certificates = (TlsOptions::default(), Certificates::default());
+        let (timeouts, retry) = (Timeouts::default(), RetryPolicy::default());
+        Transport::new(registry.parse().unwrap(), certificates, Proxies::default(), timeouts, retry).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_registry_that_answers_from_this_machine_may_send_us_to_it() {
+        let server = Scripted::start(|_, _| status(200)).await;
+        let transport = transport("registry.example");
+        let (from, inner) =
+            ("http://registry.example/".parse().unwrap(), "http://127.0.0.1:1/".parse().unwrap());
+        assert_eq!(transport.reached.get(), Reach::Public);
+        assert!(transport.elsewhere(&from, &inner).await.is_err());
+        // As if its name stood for this machine.
+        let response = transport.exchange(transport.own().await.get(server.url("/v2/"))).await.unwrap();
+        transport.answered(&response);
+        assert_eq!(transport.reached.get(), Reach::Loopback);
+        assert!(transport.elsewhere(&from, &inner).await.is_ok());
+    }
+}

@@ -12,11 +12,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::future::join_all;
 
-use crate::oci::{IMAGE_MANIFEST, Reference, Repository};
+use crate::oci::{Digest, IMAGE_MANIFEST, Reference, Repository};
 use crate::registry::credentials::{Credential, CredentialEnvironment, CredentialSource};
 use crate::registry::remote::scripted::{Request, Scripted, reply, status};
-use crate::registry::remote::{LoginOutcome, RemoteOptions, RemoteRegistry, RetryPolicy};
-use crate::registry::{Cache, CacheOptions, Registry, RegistryError, Result, SharedRegistry};
+use crate::registry::remote::{LoginOutcome, Proxies, RemoteOptions, RemoteRegistry, RetryPolicy};
+use crate::registry::{
+    Blob, BlobRequest, Cache, CacheOptions, Registry, RegistryError, Result, SharedRegistry, read_bounded,
+};
 
 const MANIFEST: &str = r#"{"schemaVersion":2,"config":{"mediaType":"a/b","digest":"sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a","size":2},"layers":[]}"#;
 
@@ -412,4 +414,46 @@ async fn a_login_is_tried() {
         assert_eq!(remote.check_login().await.ok(), outcome, "{answer}");
         assert!(server.requests().iter().all(|request| request.header("authorization").is_empty()));
     }
+}
+
+#[tokio::test]
+async fn a_proxy_is_asked_for_everything_and_gets_its_own_login_alone() {
+    // The proxy, and behind it a registry, a token service and a storage, each at an address of its own (RFC 5737).
+    let server = Scripted::start(|request, _| match request.header("host").as_str() {
+        "198.51.100.2" => token("t"),
+        "192.0.2.1" => reply(200, &[], "content"),
+        _ if request.header("authorization") != "Bearer t" => {
+            reply(401, &[("www-authenticate", r#"Bearer realm="http://198.51.100.2/token""#)], "")
+        }
+        _ => reply(307, &[("location", "http://192.0.2.1/signed")], ""),
+    })
+    .await;
+    // By a name, which itself stands for an address that no registry may send us to.
+    let url = format!("http://proxy:s3cret@localhost:{}", server.address.port());
+    let proxies = Proxies::from_variables(|name| (name == "HTTP_PROXY").then(|| url.clone())).unwrap();
+    let credentials = CredentialSource::fixed(basic("ann", "p"));
+    let options = RemoteOptions::new("198.51.100.1:5000".parse().unwrap(), credentials);
+    let remote = RemoteRegistry::new(RemoteOptions { plain_http: Some(true), proxies, ..options }).unwrap();
+    let digest = Digest::of(b"content");
+    let blob = remote.blob(&repository(), &digest, BlobRequest::default()).await.unwrap();
+    let Blob::Stream(blob) = blob else { panic!("a location that nobody asked for") };
+    assert_eq!(read_bounded(blob.bytes, 100).await.unwrap().as_ref(), b"content");
+    let seen: Vec<_> = server
+        .requests()
+        .iter()
+        .map(|request| {
+            assert_eq!(request.header("proxy-authorization"), basic_header("proxy", "s3cret"));
+            (request.header("host"), request.header("authorization"))
+        })
+        .collect();
+    let of = |host: &str, sent: &str| (host.to_owned(), sent.to_owned());
+    assert_eq!(
+        seen,
+        [
+            of("198.51.100.1:5000", ""),
+            of("198.51.100.2", &basic_header("ann", "p")),
+            of("198.51.100.1:5000", "Bearer t"),
+            of("192.0.2.1", ""),
+        ]
+    );
 }
