@@ -34,7 +34,7 @@ pub struct Login {
     /// Read the password, or a token in its place, from stdin
     #[arg(long)]
     pub password_stdin: bool,
-    /// Read an identity token (a refresh token of `OAuth2`) from stdin
+    /// Read an identity token (a refresh token of OAuth2) from stdin
     #[arg(long)]
     pub identity_token_stdin: bool,
     /// Ask the registry, and only say where the login would be kept

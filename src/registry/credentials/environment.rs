@@ -53,12 +53,11 @@ impl CredentialEnvironment {
         let home = |name: &str| self.home.as_ref().map(|home| home.join(name));
         let containers = |folder: Option<PathBuf>| folder.map(|folder| folder.join(CONTAINERS_FILE));
         let config_folder = self.config_folder.clone().or_else(|| home(".config"));
+        // Elsewhere the containers tools keep the file where they keep their settings, whatever the variables say.
+        let runtime = if cfg!(target_os = "linux") { self.runtime_folder.clone() } else { home(".config") };
         let first = match &self.registry_auth_file {
             Some(file) => vec![(Kind::Named, Some(file.clone()))],
             None => {
-                // Elsewhere the containers tools keep the file where they keep their settings, whatever the variables say.
-                let runtime =
-                    if cfg!(target_os = "linux") { self.runtime_folder.clone() } else { home(".config") };
                 vec![(Kind::Containers, containers(runtime)), (Kind::Containers, containers(config_folder))]
             }
         };

@@ -19,7 +19,7 @@ mod login;
 mod tests;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::remote::RegistryHost;
@@ -64,7 +64,7 @@ impl Credential {
     /// What a user name and a password stand for; nothing where both are empty.
     fn of_pair(username: String, password: String) -> Option<Self> {
         match (username.as_str(), password.as_str()) {
-            ("", "") | (TOKEN_USER, "") => None,
+            ("" | TOKEN_USER, "") => None,
             (TOKEN_USER, _) => Some(Self::identity_token(String::new(), password)),
             _ => Some(Self::Basic { username, password }),
         }
@@ -150,7 +150,7 @@ pub struct CredentialSource(Arc<Origin>);
 
 enum Origin {
     Fixed(Credential),
-    Environment(Kept),
+    Environment(Box<Kept>),
 }
 
 impl fmt::Debug for CredentialSource {
@@ -179,7 +179,7 @@ impl CredentialSource {
     }
 
     fn with_pace(environment: CredentialEnvironment, pace: Pace) -> Self {
-        Self(Arc::new(Origin::Environment(Kept::new(environment, pace))))
+        Self(Arc::new(Origin::Environment(Box::new(Kept::new(environment, pace)))))
     }
 
     /// The credential for a repository of a registry, or for the registry as a whole.
@@ -217,10 +217,10 @@ async fn find(
 ) -> Result<Credential, CredentialError> {
     let mut candidates = Vec::new();
     if let Some(file) = kept.variable()? {
-        add_candidates(&mut candidates, file, VARIABLE.into(), registry, repository);
+        add_candidates(&mut candidates, file, Path::new(VARIABLE), registry, repository);
     }
     for (place, file) in &*kept.files().await? {
-        add_candidates(&mut candidates, file, place.path.clone(), registry, repository);
+        add_candidates(&mut candidates, file, &place.path, registry, repository);
     }
     // The sort is stable: of those that fit equally well the first stays the first.
     candidates.sort_by_key(|(fit, _)| std::cmp::Reverse(*fit));
@@ -251,7 +251,7 @@ fn read_variable(environment: &CredentialEnvironment) -> Result<Option<Credentia
 fn add_candidates(
     candidates: &mut Vec<(usize, Candidate)>,
     file: &CredentialFile,
-    path: PathBuf,
+    path: &Path,
     registry: &RegistryHost,
     repository: Option<&Repository>,
 ) {
@@ -266,7 +266,7 @@ fn add_candidates(
             Ok(Some(credential)) => candidates.push((fit, Candidate::Entry(credential))),
             Ok(None) => {}
             Err(UnreadableEntry) => {
-                let error = CredentialError::Entry { path: path.clone(), key: text.to_owned() };
+                let error = CredentialError::Entry { path: path.to_owned(), key: text.to_owned() };
                 candidates.push((fit, Candidate::Unreadable(error)));
             }
         }

@@ -165,11 +165,11 @@ impl Transport {
             .await
             .map_err(|_| self.unavailable("it does not answer in time"))?
             .map_err(|error| self.broken(error))?;
-        self.from_proxy(response)
+        self.unless_refused_by_proxy(response)
     }
 
     /// An answer, unless the proxy in front gave it.
-    fn from_proxy(&self, response: Response) -> Result<Response> {
+    fn unless_refused_by_proxy(&self, response: Response) -> Result<Response> {
         let is_refusal = response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED;
         if is_refusal && self.proxies.of(response.url()).is_some() {
             return Err(self.unavailable("the proxy asks for credentials; they belong into its address"));
@@ -200,7 +200,7 @@ impl Transport {
                 Ok(outcome) => {
                     break outcome
                         .map_err(|error| self.broken(error))
-                        .and_then(|response| self.from_proxy(response));
+                        .and_then(|response| self.unless_refused_by_proxy(response));
                 }
                 Err(_) if locked().last + self.timeouts.commit > Instant::now() => {}
                 Err(_) => break Err(self.unavailable("it takes nothing any more, and does not answer")),
