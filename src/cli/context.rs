@@ -13,7 +13,7 @@ use crate::operations::connect::Connection;
 use crate::operations::published::{self, StoredModule};
 use crate::operations::routes::{RepositoryTemplate, Routes};
 use crate::registry::credentials::{CredentialEnvironment, CredentialSource};
-use crate::registry::remote::Proxies;
+use crate::registry::remote::{Proxies, ProxyError};
 
 /// What a verb works with, beside its own options.
 pub struct Context {
@@ -44,7 +44,7 @@ impl Context {
         };
         Ok(Connection {
             credentials: CredentialSource::from_environment(self.credential_environment()),
-            proxies: self.proxies()?,
+            proxies: self.proxies(),
             plain_http: self.registry.plain_http,
             ca_file: self.registry.ca_file.as_ref().map(|file| path("ca-file", file)),
             identity,
@@ -77,10 +77,10 @@ impl Context {
         }
     }
 
-    fn proxies(&self) -> Result<Proxies, Failure> {
+    fn proxies(&self) -> Result<Proxies, ProxyError> {
         let text =
             |name: &str| self.environment.variable(name).map(|text| text.to_string_lossy().into_owned());
-        Proxies::from_variables(text).map_err(wrong)
+        Proxies::from_variables(text)
     }
 
     /// The registries of a choice, opened for reading.

@@ -56,17 +56,14 @@ struct LoginAnswer {
 impl Answer for LoginAnswer {
     fn write_text(&self, text: &mut String) -> std::fmt::Result {
         let who = self.username.as_ref().map(|name| format!(" as {name}")).unwrap_or_default();
-        let (done, would) = if self.kept { ("logged in", "") } else { ("the login is good", "would be ") };
-        let file = self.file.display();
-        match &self.helper {
-            Some(helper) => {
-                writeln!(
-                    text,
-                    "{done} to {}{who}; {would}kept by docker-credential-{helper}, as {file} says",
-                    self.registry
-                )
-            }
-            None => writeln!(text, "{done} to {}{who}; {would}kept in {file}", self.registry),
+        let place = match &self.helper {
+            Some(helper) => format!("by docker-credential-{helper}, as {} says", self.file.display()),
+            None => format!("in {}", self.file.display()),
+        };
+        if self.kept {
+            writeln!(text, "logged in to {}{who}; kept {place}", self.registry)
+        } else {
+            writeln!(text, "the login to {}{who} would be kept {place}", self.registry)
         }
     }
 }

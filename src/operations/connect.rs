@@ -10,7 +10,7 @@ use crate::oci::{Reference, Repository, Tag};
 use crate::registry::credentials::CredentialSource;
 use crate::registry::directory::{DirectoryOptions, DirectoryRegistry};
 use crate::registry::remote::{
-    Proxies, RegistryHost, RegistryHostError, RemoteOptions, RemoteRegistry, TlsOptions,
+    Proxies, ProxyError, RegistryHost, RegistryHostError, RemoteOptions, RemoteRegistry, TlsOptions,
 };
 use crate::registry::{
     Answer, ManifestHead, Page, PageRequest, Registry, RegistryError, SharedRegistry, StoredManifest,
@@ -33,8 +33,8 @@ pub struct Connection {
     pub ca_file: Option<PathBuf>,
     /// The client's certificate and its key, in PEM.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// What stands between this machine and the registries.
-    pub proxies: Proxies,
+    /// What stands between this machine and the registries elsewhere; only who asks one of these has to know.
+    pub proxies: std::result::Result<Proxies, ProxyError>,
     /// The folder that relative paths count from.
     pub folder: PathBuf,
     /// Whether a folder that is no store is made one. Else it is a registry that holds nothing.
@@ -157,10 +157,14 @@ impl Connection {
 
     /// A registry elsewhere; nothing is sent yet.
     pub(super) fn registry(&self, host: &RegistryHost, insecure: Option<bool>) -> Result<RemoteRegistry> {
+        let proxies = self.proxies.clone().map_err(|error| OperationError::Usage {
+            message: error.to_string(),
+            hint: "set the variable to a proxy, or unset it".to_owned(),
+        })?;
         let options = RemoteOptions {
             plain_http: self.is_plain(host, insecure),
             tls: TlsOptions { ca_file: self.ca_file.clone(), client_certificate: self.identity.clone() },
-            proxies: self.proxies.clone(),
+            proxies,
             ..RemoteOptions::new(host.clone(), self.credentials.clone())
         };
         RemoteRegistry::new(options).map_err(|error| OperationError::Usage {

@@ -92,6 +92,8 @@ fn a_variable_that_names_no_proxy_is_told_of_and_not_passed_over() {
     let failed =
         push(&ocimod, "registry.example", &[], &[("HTTPS_PROXY", "gopher://u:s3cret@p:1")]).fails_with(2);
     assert!(failed.stderr.contains("HTTPS_PROXY") && !failed.all().contains("s3cret"), "{}", failed.stderr);
+    // Where nobody is asked through it, it is no matter.
+    push(&ocimod, "dir:store", &[], &[("HTTPS_PROXY", "gopher://p:1")]).success();
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! two entries are equally specific, the file that comes first wins. Paths and variables are handed in, so that nothing
 //! depends on the environment of the process.
 //!
-//! - [`environment`] says where files are, [`file`] what stands in them, [`helper`] runs the programs;
+//! - [`environment`] says where files are, [`mod@file`] what stands in them, [`helper`] runs the programs;
 //! - [`kept`] remembers what they said, and for how long;
 //! - [`login`] finds the place of a new login, and [`edit`] changes a file.
 
