@@ -1,5 +1,6 @@
 //! What a verb works with, beside its own options, and how that becomes what operations ask for.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::environment::Environment;
@@ -13,6 +14,7 @@ use crate::operations::connect::Connection;
 use crate::operations::published::{self, StoredModule};
 use crate::operations::routes::{RepositoryTemplate, Routes};
 use crate::registry::credentials::{CredentialEnvironment, CredentialSource};
+use crate::registry::remote::{Proxies, ProxyError};
 use crate::server::RequestLog;
 
 /// What a verb works with, beside its own options.
@@ -32,7 +34,7 @@ pub struct Context {
 impl Context {
     /// How registries are reached, by who only reads.
     fn connection(&self, choice: &RegistryChoice) -> Result<Connection, Failure> {
-        let path = |key: &str, path: &std::path::PathBuf| self.settings.folder_of(key).join(path);
+        let path = |key: &str, path: &PathBuf| self.settings.folder_of(key).join(path);
         let identity = match (&self.registry.cert_file, &self.registry.key_file) {
             (Some(certificate), Some(key)) => Some((path("cert-file", certificate), path("key-file", key))),
             (None, None) => None,
@@ -45,24 +47,44 @@ impl Context {
             }
         };
         Ok(Connection {
-            credentials: CredentialSource::from_environment(CredentialEnvironment {
-                home: self.environment.home.clone(),
-                runtime_folder: self.environment.variable("XDG_RUNTIME_DIR").map(Into::into),
-                config_folder: self.environment.variable("XDG_CONFIG_HOME").map(Into::into),
-                docker_config: self.environment.variable("DOCKER_CONFIG").map(Into::into),
-                registry_auth_file: self.environment.variable("REGISTRY_AUTH_FILE").map(Into::into),
-                docker_auth_config: self
-                    .environment
-                    .variable("DOCKER_AUTH_CONFIG")
-                    .map(|text| text.to_string_lossy().into_owned()),
-                search_path: self.environment.variable("PATH").map(Into::into),
-            }),
+            credentials: CredentialSource::from_environment(self.credential_environment()),
+            proxies: self.proxies(),
             plain_http: self.registry.plain_http,
             ca_file: self.registry.ca_file.as_ref().map(|file| path("ca-file", file)),
             identity,
             folder,
             makes_stores: false,
         })
+    }
+
+    /// How a registry is reached that no setting names.
+    pub(super) fn connection_alone(&self) -> Result<Connection, Failure> {
+        self.connection(&RegistryChoice::Temporary(PathBuf::new()))
+    }
+
+    /// Where the user's logins are.
+    pub(super) fn credential_environment(&self) -> CredentialEnvironment {
+        let path = |name: &str| {
+            self.environment.variable(name).map(|path| self.environment.absolute(Path::new(path)))
+        };
+        CredentialEnvironment {
+            home: self.environment.home.clone(),
+            runtime_folder: path("XDG_RUNTIME_DIR"),
+            config_folder: path("XDG_CONFIG_HOME"),
+            docker_config: path("DOCKER_CONFIG"),
+            registry_auth_file: path("REGISTRY_AUTH_FILE"),
+            docker_auth_config: self
+                .environment
+                .variable("DOCKER_AUTH_CONFIG")
+                .map(|text| text.to_string_lossy().into_owned()),
+            search_path: self.environment.variable("PATH").map(Into::into),
+        }
+    }
+
+    fn proxies(&self) -> Result<Proxies, ProxyError> {
+        let text =
+            |name: &str| self.environment.variable(name).map(|text| text.to_string_lossy().into_owned());
+        Proxies::from_variables(text)
     }
 
     /// The registries of a choice, opened for reading.

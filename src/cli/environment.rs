@@ -16,6 +16,8 @@ pub struct Environment {
     pub working_folder: PathBuf,
     /// The user's home, where there is one.
     pub home: Option<PathBuf>,
+    /// Whether a person types what comes from stdin.
+    pub stdin_is_terminal: bool,
     /// Whether a person sees what goes to stdout.
     pub stdout_is_terminal: bool,
     /// Whether a person sees what goes to stderr.
@@ -31,6 +33,7 @@ impl Environment {
                 .collect(),
             working_folder: std::env::current_dir()?,
             home: std::env::home_dir().filter(|home| home.is_absolute()),
+            stdin_is_terminal: io::stdin().is_terminal(),
             stdout_is_terminal: io::stdout().is_terminal(),
             stderr_is_terminal: io::stderr().is_terminal(),
         })

@@ -12,6 +12,7 @@ use crate::artifact::ArtifactError;
 use crate::operations::OperationError;
 use crate::operations::routes::RouteError;
 use crate::registry::RegistryError;
+use crate::registry::credentials::CredentialError;
 
 /// What the process says to the one that started it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +146,13 @@ impl Failure {
         self
     }
 
+    /// Without any: they do not fit here.
+    #[must_use]
+    pub(super) fn without_hints(mut self) -> Self {
+        self.hints.clear();
+        self
+    }
+
     /// Its kind.
     pub fn kind(&self) -> ErrorKind {
         self.kind
@@ -246,7 +254,7 @@ impl Classify for RegistryError {
     fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Unauthorized { registry, .. } => {
-                format!("log in, for example with `docker login {registry}`: ocimod reads the same files")
+                format!("log in with `ocimod login {registry}`; a login of docker, podman or crane will do too")
             }
             Self::TagExists { .. } => "publish the change under a new version".into(),
             Self::NoCatalog => "name the module, as in `ocimod list acme/vpc/aws`, or all modules in a file: `--catalog FILE`".into(),
@@ -282,6 +290,16 @@ impl Classify for OperationError {
             | Self::Refused(_)
             | Self::Tag(_)
             | Self::Route(RouteError::Repository(_)) => ErrorKind::Refused,
+            Self::Login(error) => match error {
+                CredentialError::Overridden(_)
+                | CredentialError::TooNarrow { .. }
+                | CredentialError::NoPlace => ErrorKind::Usage,
+                CredentialError::Unreadable { .. }
+                | CredentialError::Invalid { .. }
+                | CredentialError::Entry { .. }
+                | CredentialError::Helper { .. }
+                | CredentialError::Unwritable { .. } => ErrorKind::Failed,
+            },
             Self::Io { .. } => ErrorKind::Failed,
         }
     }

@@ -20,9 +20,12 @@ mod inspect;
 mod list;
 mod log_writer;
 mod logging;
+mod login;
+mod logout;
 mod module_options;
 mod pack;
 mod printer;
+mod prompt;
 mod pull;
 mod push;
 mod registry_options;
@@ -51,6 +54,8 @@ pub use failure::{Classify, ErrorKind, ExitStatus, Failure};
 pub use inspect::Inspect;
 pub use list::List;
 pub use logging::{LogFormat, LogLevel};
+pub use login::Login;
+pub use logout::Logout;
 pub use module_options::ModuleOptions;
 pub use pack::Pack;
 pub use printer::{Answer, Format, Printer, Streams, visible};
@@ -131,6 +136,8 @@ pub enum Verb {
     Yank(Yank),
     Unyank(Unyank),
     Delete(Delete),
+    Login(Login),
+    Logout(Logout),
     Store(Store),
     Token(Token),
     Config(Config),
@@ -190,6 +197,8 @@ fn run_verb(verb: Verb, context: &Context) -> Result<ExitStatus, Failure> {
             Verb::Yank(verb) => until_interrupted(verb.run(context)).await,
             Verb::Unyank(verb) => until_interrupted(verb.run(context)).await,
             Verb::Delete(verb) => until_interrupted(verb.run(context)).await,
+            Verb::Login(verb) => until_interrupted(verb.run(context)).await,
+            Verb::Logout(verb) => until_interrupted(verb.run(context)).await,
             Verb::Store(verb) => until_interrupted(verb.run(context)).await,
             Verb::Token(verb) => verb.run(context).await,
             Verb::Config(verb) => verb.run(context).await,
@@ -258,6 +267,8 @@ mod tests {
                 "yank",
                 "unyank",
                 "delete",
+                "login",
+                "logout",
                 "store",
                 "token",
                 "config",
@@ -310,60 +321,63 @@ mod tests {
         let (status, stdout, _) = run_line("config show --module-repository m/{name}", &variables);
         assert_eq!(status, ExitStatus::Done);
         insta::assert_snapshot!(stdout, @r"
-        access             -                                          default
-        allow              -                                          default
-        allow-anonymous    false                                      default
-        anonymous          -                                          default
-        archives           auto                                       default
-        base-path          -                                          default
-        ca-file            /ca.pem                                    variable OCIMOD_CA_FILE
-        cache-dir          -                                          default
-        cache-disk         10GiB                                      default
-        cache-for          10s                                        default
-        cache-size         64MiB                                      default
-        catalog            -                                          default
-        cert-file          -                                          default
-        config             -                                          default
-        deps               -                                          default
-        digests            false                                      default
-        dry-run            false                                      default
-        expires            -                                          default
-        for                -                                          default
-        force              false                                      default
-        format             text                                       default
-        grace              1h                                         default
-        host               -                                          default
-        host-alias         a,b                                        variable OCIMOD_HOST_ALIAS
-        key-file           -                                          default
-        link-key           -                                          default
-        link-lifetime      5m                                         default
-        listen             127.0.0.1:8080                             default
-        log-format         text                                       default
-        log-level          -                                          default
-        max-connections    -                                          default
-        max-requests       -                                          default
-        metrics-listen     -                                          default
-        module-repository  m/{name}                                   command line
-        namespace          -                                          default
-        output             -                                          default
-        plain-http         false                                      default
-        print-address      -                                          default
-        push               -                                          default
-        quiet              false                                      default
-        reason             -                                          default
-        registry           dir:/home/jo/.local/share/ocimod/registry  default
-        repair             false                                      default
-        repositories       -                                          default
-        request-timeout    1m                                         default
-        scan-every         60s                                        default
-        stale-for          24h                                        default
-        strict             false                                      default
-        temporary          false                                      default
-        tls-cert           -                                          default
-        tls-key            -                                          default
-        tls-self-signed    -                                          default
-        trust-embedded     -                                          default
-        version            -                                          default
+        access                -                                          default
+        allow                 -                                          default
+        allow-anonymous       false                                      default
+        anonymous             -                                          default
+        archives              auto                                       default
+        base-path             -                                          default
+        ca-file               /ca.pem                                    variable OCIMOD_CA_FILE
+        cache-dir             -                                          default
+        cache-disk            10GiB                                      default
+        cache-for             10s                                        default
+        cache-size            64MiB                                      default
+        catalog               -                                          default
+        cert-file             -                                          default
+        config                -                                          default
+        deps                  -                                          default
+        digests               false                                      default
+        dry-run               false                                      default
+        expires               -                                          default
+        for                   -                                          default
+        force                 false                                      default
+        format                text                                       default
+        grace                 1h                                         default
+        host                  -                                          default
+        host-alias            a,b                                        variable OCIMOD_HOST_ALIAS
+        identity-token-stdin  false                                      default
+        key-file              -                                          default
+        link-key              -                                          default
+        link-lifetime         5m                                         default
+        listen                127.0.0.1:8080                             default
+        log-format            text                                       default
+        log-level             -                                          default
+        max-connections       -                                          default
+        max-requests          -                                          default
+        metrics-listen        -                                          default
+        module-repository     m/{name}                                   command line
+        namespace             -                                          default
+        output                -                                          default
+        password-stdin        false                                      default
+        plain-http            false                                      default
+        print-address         -                                          default
+        push                  -                                          default
+        quiet                 false                                      default
+        reason                -                                          default
+        registry              dir:/home/jo/.local/share/ocimod/registry  default
+        repair                false                                      default
+        repositories          -                                          default
+        request-timeout       1m                                         default
+        scan-every            60s                                        default
+        stale-for             24h                                        default
+        strict                false                                      default
+        temporary             false                                      default
+        tls-cert              -                                          default
+        tls-key               -                                          default
+        tls-self-signed       -                                          default
+        trust-embedded        -                                          default
+        username              -                                          default
+        version               -                                          default
         ");
         let (_, stdout, _) = run_line("config show --format json", &variables);
         let shown: serde_json::Value = serde_json::from_str(&stdout).unwrap();

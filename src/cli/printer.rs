@@ -129,6 +129,11 @@ impl Printer {
         }
     }
 
+    /// Asks a person something who types the answer behind it: they are asked also where they want quiet.
+    pub(super) fn question(&self, text: &str) {
+        self.log_lines(visible(text).as_bytes());
+    }
+
     /// Tells people of something that may not be what they want, unless they want quiet.
     pub fn warning(&self, text: &str) {
         if !self.is_quiet {

@@ -152,6 +152,9 @@ const NOT_FROM_A_REPOSITORY: &[(&str, &str)] = &[
     ("allow", GIVES),
     ("repositories", GIVES),
     ("expires", GIVES),
+    ("username", LOGS_IN),
+    ("password-stdin", LOGS_IN),
+    ("identity-token-stdin", LOGS_IN),
     ("link-key", "a server would take links that others sign"),
     ("tls-cert", "a server would show another certificate than yours"),
     ("tls-key", "it would use your key"),
@@ -161,6 +164,7 @@ const WRITES: &str = "it would choose where files are written on your machine";
 const GIVES: &str = "it would say what a token of yours is good for";
 const FILLS: &str = "it would choose how much of your machine is taken";
 const OPENS: &str = "it would open a server on your machine to others";
+const LOGS_IN: &str = "it would say who you are to a registry";
 const WEAKENS: &str = "it would decide whom your credentials are shown to";
 
 /// Why an entry of a repository's file is not taken; `None` where it is.

@@ -9,7 +9,9 @@ use crate::module::OciAddress;
 use crate::oci::{Reference, Repository, Tag};
 use crate::registry::credentials::CredentialSource;
 use crate::registry::directory::{DirectoryOptions, DirectoryRegistry};
-use crate::registry::remote::{RegistryHost, RegistryHostError, RemoteOptions, RemoteRegistry, TlsOptions};
+use crate::registry::remote::{
+    Proxies, ProxyError, RegistryHost, RegistryHostError, RemoteOptions, RemoteRegistry, TlsOptions,
+};
 use crate::registry::{
     Answer, ManifestHead, Page, PageRequest, Registry, RegistryError, SharedRegistry, StoredManifest,
 };
@@ -31,6 +33,8 @@ pub struct Connection {
     pub ca_file: Option<PathBuf>,
     /// The client's certificate and its key, in PEM.
     pub identity: Option<(PathBuf, PathBuf)>,
+    /// What stands between this machine and the registries elsewhere; only who asks one of these has to know.
+    pub proxies: std::result::Result<Proxies, ProxyError>,
     /// The folder that relative paths count from.
     pub folder: PathBuf,
     /// Whether a folder that is no store is made one. Else it is a registry that holds nothing.
@@ -148,16 +152,25 @@ impl Connection {
                 operation: "opening this",
             }));
         };
+        Ok(Arc::new(self.registry(host, *insecure)?))
+    }
+
+    /// A registry elsewhere; nothing is sent yet.
+    pub(super) fn registry(&self, host: &RegistryHost, insecure: Option<bool>) -> Result<RemoteRegistry> {
+        let proxies = self.proxies.clone().map_err(|error| OperationError::Usage {
+            message: error.to_string(),
+            hint: "set the variable to a proxy, or unset it".to_owned(),
+        })?;
         let options = RemoteOptions {
-            plain_http: self.is_plain(host, *insecure),
+            plain_http: self.is_plain(host, insecure),
             tls: TlsOptions { ca_file: self.ca_file.clone(), client_certificate: self.identity.clone() },
+            proxies,
             ..RemoteOptions::new(host.clone(), self.credentials.clone())
         };
-        let registry = RemoteRegistry::new(options).map_err(|error| OperationError::Usage {
+        RemoteRegistry::new(options).map_err(|error| OperationError::Usage {
             message: error.to_string(),
             hint: "the options are `--ca-file`, `--cert-file` and `--key-file`".to_owned(),
-        })?;
-        Ok(Arc::new(registry))
+        })
     }
 }
 

@@ -7,6 +7,7 @@ use crate::artifact::{ArtifactError, TagError};
 use crate::module::{Constraint, Version};
 use crate::oci::Digest;
 use crate::registry::RegistryError;
+use crate::registry::credentials::CredentialError;
 
 use super::finding::Finding;
 use super::routes::{RegistrySettingError, RepositoryTemplateError, RouteError};
@@ -118,6 +119,9 @@ pub enum OperationError {
         /// The module.
         module: String,
     },
+    /// A login cannot be kept, or removed.
+    #[error(transparent)]
+    Login(#[from] CredentialError),
     /// What several callers waited for at once failed for all of them.
     #[error(transparent)]
     Shared(std::sync::Arc<OperationError>),
@@ -181,6 +185,7 @@ impl OperationError {
         match self.cause() {
             Self::Usage { hint, .. } => Some(hint.clone()),
             Self::Exists { .. } => Some("push the change under a new version".to_owned()),
+            Self::Login(error) => login_hint(error),
             Self::OtherForm { stored, .. } => {
                 Some(format!("repeat the push with `--deps {stored}`, or push a new version"))
             }
@@ -208,6 +213,19 @@ impl OperationError {
             _ => None,
         }
     }
+}
+
+/// What to do where a login has no place.
+fn login_hint(error: &CredentialError) -> Option<String> {
+    Some(match error {
+        CredentialError::Overridden(_) => "put the login into that variable, or unset it".to_owned(),
+        CredentialError::TooNarrow { scope, .. } => format!(
+            "log in to `{}` as a whole, or name a file for this login with the variable REGISTRY_AUTH_FILE",
+            scope.registry
+        ),
+        CredentialError::NoPlace => "name a file with the variable REGISTRY_AUTH_FILE".to_owned(),
+        _ => return None,
+    })
 }
 
 /// The versions there are, the newest few of them.

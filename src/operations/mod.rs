@@ -15,6 +15,7 @@ pub mod inspect;
 pub mod install;
 mod license;
 pub mod list;
+pub mod login;
 pub mod pack;
 pub mod pattern;
 pub mod prepare;

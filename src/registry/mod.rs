@@ -11,6 +11,7 @@ pub mod credentials;
 pub mod directory;
 mod error;
 pub mod remote;
+pub(crate) mod whole_file;
 
 use std::sync::Arc;
 

@@ -345,6 +345,7 @@ fn operation_status(error: &OperationError) -> u16 {
         | OperationError::OtherModule { .. }
         | OperationError::Exists { .. }
         | OperationError::OtherForm { .. }
+        | OperationError::Login(_)
         | OperationError::Io { .. } => 500,
     }
 }

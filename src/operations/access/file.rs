@@ -4,29 +4,23 @@
 //! mistake in an editor neither locks everybody out nor lets anybody in. That a token was taken away counts from the next second
 //! on, since the file's stamp is looked at that often while there are requests.
 
-use std::fs::{self, File, Metadata};
-use std::io::{self, Read, Write as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use toml::Value;
 
 use super::rules::is_name;
 use super::{Pattern, Right, RuleError, Rules, TokenHash};
+use crate::registry::whole_file::{self, ChangeError, Mode, Stamp};
 
 /// Room for some twenty thousand tokens; the file is read into memory.
 const MAX_SIZE: u64 = 4 * 1024 * 1024;
 
 /// How long the stamp of the file is believed.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
-
-/// A file that was written so shortly before it was read may be written again within the same tick of its clock: it is read once
-/// more. File systems tell times to two seconds at worst (FAT).
-const SETTLES_IN: Duration = Duration::from_secs(2);
-
-/// How often `ocimod token new` begins anew where another one was quicker.
-const TRIES: usize = 100;
 
 /// Why an access file cannot be used, or added to.
 #[derive(Debug, thiserror::Error)]
@@ -94,42 +88,6 @@ pub enum AccessFileError {
         /// The operating system's word.
         source: io::Error,
     },
-}
-
-/// What tells one content of a file from another without reading it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    length: u64,
-    modified: Option<SystemTime>,
-    /// Device, file and last change of either, where the system tells them.
-    identity: (u64, u64, i64, i64),
-}
-
-impl Stamp {
-    fn of(metadata: &Metadata) -> Self {
-        Self { length: metadata.len(), modified: metadata.modified().ok(), identity: identity(metadata) }
-    }
-
-    /// Whether the file was at rest when this was taken.
-    fn is_settled(&self) -> bool {
-        self.modified.is_some_and(|modified| modified.elapsed().is_ok_and(|age| age > SETTLES_IN))
-    }
-}
-
-#[cfg(unix)]
-fn identity(metadata: &Metadata) -> (u64, u64, i64, i64) {
-    use std::os::unix::fs::MetadataExt as _;
-    (metadata.dev(), metadata.ino(), metadata.ctime(), metadata.ctime_nsec())
-}
-
-#[cfg(not(unix))]
-fn identity(_: &Metadata) -> (u64, u64, i64, i64) {
-    (0, 0, 0, 0)
-}
-
-fn is_same_file(one: &Metadata, other: &Metadata) -> bool {
-    let (one, other) = (identity(one), identity(other));
-    (one.0, one.1) == (other.0, other.1)
 }
 
 /// An access file, and the rules that it gave when it was last good.
@@ -230,23 +188,22 @@ impl AccessFile {
 /// Reads a file, with its stamp where that can be relied upon.
 fn read(path: &Path) -> Result<(Rules, Option<Stamp>), AccessFileError> {
     let unreadable = |source| AccessFileError::Unreadable { path: path.to_owned(), source };
-    let mut file = File::open(path).map_err(unreadable)?;
-    // Before the content: at worst it is that of an older one, and the file is read again.
-    let stamp = Stamp::of(&file.metadata().map_err(unreadable)?);
-    let text = read_text(path, &mut file)?;
-    let rules =
-        Rules::parse(&text).map_err(|error| AccessFileError::Wrong { path: path.to_owned(), error })?;
-    Ok((rules, stamp.is_settled().then_some(stamp)))
+    let (bytes, stamp) = whole_file::read(path, MAX_SIZE)
+        .map_err(unreadable)?
+        .ok_or_else(|| AccessFileError::TooLarge { path: path.to_owned() })?;
+    let rules = parse(path, text_of(path, &bytes)?)?;
+    Ok((rules, stamp))
 }
 
-fn read_text(path: &Path, file: &mut File) -> Result<String, AccessFileError> {
-    let mut text = String::new();
-    let read = file.take(MAX_SIZE + 1).read_to_string(&mut text);
-    read.map_err(|source| AccessFileError::Unreadable { path: path.to_owned(), source })?;
-    if text.len() as u64 > MAX_SIZE {
-        return Err(AccessFileError::TooLarge { path: path.to_owned() });
-    }
-    Ok(text)
+fn text_of<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a str, AccessFileError> {
+    std::str::from_utf8(bytes).map_err(|_| AccessFileError::Unreadable {
+        path: path.to_owned(),
+        source: io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"),
+    })
+}
+
+fn parse(path: &Path, text: &str) -> Result<Rules, AccessFileError> {
+    Rules::parse(text).map_err(|error| AccessFileError::Wrong { path: path.to_owned(), error })
 }
 
 /// A token to be added to a file.
@@ -289,44 +246,31 @@ pub fn add_token(path: &Path, entry: &TokenEntry) -> Result<(), AccessFileError>
     if !is_name(&entry.name) {
         return Err(AccessFileError::Name(entry.name.clone()));
     }
-    for _ in 0..TRIES {
-        // Where a link leads is what is replaced, and not the link.
-        let target = match fs::canonicalize(path) {
-            Ok(target) => target,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => path.to_owned(),
-            Err(source) => return Err(AccessFileError::Unreadable { path: path.to_owned(), source }),
-        };
-        let is_added = match File::open(&target) {
-            Ok(file) => add_to(&target, file, entry)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => make_with(&target, entry)?,
-            Err(source) => return Err(AccessFileError::Unreadable { path: target, source }),
-        };
-        if is_added {
-            return Ok(());
-        }
-    }
-    Err(AccessFileError::Unwritable {
-        path: path.to_owned(),
-        source: io::Error::new(io::ErrorKind::ResourceBusy, "others keep on writing it"),
+    // Where a link leads is what is replaced, and not the link.
+    let path = match fs::canonicalize(path) {
+        Ok(target) => target,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => path.to_owned(),
+        Err(source) => return Err(AccessFileError::Unreadable { path: path.to_owned(), source }),
+    };
+    let changed = whole_file::change(&path, MAX_SIZE, Mode::Kept, |old| with(&path, old, entry).map(Some));
+    changed.map(|_| ()).map_err(|error| match error {
+        ChangeError::Refused(error) => error,
+        ChangeError::Unreadable(source) => AccessFileError::Unreadable { path, source },
+        ChangeError::TooLarge => AccessFileError::TooLarge { path },
+        ChangeError::Unwritable(source) => AccessFileError::Unwritable { path, source },
+        ChangeError::Owner(source) => AccessFileError::Owner { path, source },
     })
 }
 
-/// Adds to a file that is there; `false` where another process has replaced it meanwhile.
-fn add_to(path: &Path, mut file: File, entry: &TokenEntry) -> Result<bool, AccessFileError> {
-    let unreadable = |source| AccessFileError::Unreadable { path: path.to_owned(), source };
-    // Whoever adds holds the file that is there. One that waited for it finds another file in its place.
-    file.lock().map_err(unreadable)?;
-    let metadata = file.metadata().map_err(unreadable)?;
-    if !fs::metadata(path).is_ok_and(|named| is_same_file(&named, &metadata)) {
-        return Ok(false);
-    }
-    let text = read_text(path, &mut file)?;
-    let wrong = |error| AccessFileError::Wrong { path: path.to_owned(), error };
-    let rules = Rules::parse(&text).map_err(wrong)?;
+/// The content of a file with one token more.
+fn with(path: &Path, old: Option<&[u8]>, entry: &TokenEntry) -> Result<Vec<u8>, AccessFileError> {
+    let Some(old) = old else { return Ok(entry.text().into_bytes()) };
+    let text = text_of(path, old)?;
+    let rules = parse(path, text)?;
     if rules.has_name(&entry.name) {
         return Err(AccessFileError::Exists { path: path.to_owned(), name: entry.name.clone() });
     }
-    let separator = match text.as_str() {
+    let separator = match text {
         "" => "",
         text if text.ends_with("\n\n") => "",
         text if text.ends_with('\n') => "\n",
@@ -336,70 +280,7 @@ fn add_to(path: &Path, mut file: File, entry: &TokenEntry) -> Result<bool, Acces
     if Rules::parse(&grown).ok().is_none_or(|grown| grown.len() != rules.len() + 1) {
         return Err(AccessFileError::NotAppendable { path: path.to_owned() });
     }
-    let beside = write_beside(path, &grown, Some(&metadata))?;
-    beside
-        .persist(path)
-        .map_err(|error| AccessFileError::Unwritable { path: path.to_owned(), source: error.error })?;
-    flush_folder(path)?;
-    Ok(true)
-}
-
-/// Makes a file that only its owner can read; `false` where another process has made one meanwhile.
-fn make_with(path: &Path, entry: &TokenEntry) -> Result<bool, AccessFileError> {
-    let beside = write_beside(path, &entry.text(), None)?;
-    match beside.persist_noclobber(path) {
-        Ok(_) => flush_folder(path).map(|()| true),
-        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => Err(AccessFileError::Unwritable { path: path.to_owned(), source: error.error }),
-    }
-}
-
-/// Writes a file beside another, with the owner and the mode of that one.
-fn write_beside(
-    path: &Path,
-    text: &str,
-    like: Option<&Metadata>,
-) -> Result<tempfile::NamedTempFile, AccessFileError> {
-    let unwritable = |source| AccessFileError::Unwritable { path: path.to_owned(), source };
-    let mut beside = tempfile::NamedTempFile::new_in(folder_of(path)).map_err(unwritable)?;
-    beside.write_all(text.as_bytes()).map_err(unwritable)?;
-    if let Some(like) = like {
-        keep_owner(beside.as_file(), like)
-            .map_err(|source| AccessFileError::Owner { path: path.to_owned(), source })?;
-        beside.as_file().set_permissions(like.permissions()).map_err(unwritable)?;
-    }
-    beside.as_file().sync_all().map_err(unwritable)?;
-    Ok(beside)
-}
-
-#[cfg(unix)]
-fn keep_owner(file: &File, like: &Metadata) -> io::Result<()> {
-    use std::os::unix::fs::{MetadataExt as _, fchown};
-    let own = file.metadata()?;
-    let user = (own.uid() != like.uid()).then_some(like.uid());
-    let group = (own.gid() != like.gid()).then_some(like.gid());
-    if user.is_none() && group.is_none() { Ok(()) } else { fchown(file, user, group) }
-}
-
-// One signature for all systems.
-#[cfg(not(unix))]
-#[allow(clippy::unnecessary_wraps)]
-fn keep_owner(_: &File, _: &Metadata) -> io::Result<()> {
-    Ok(())
-}
-
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// That a file has another name is on disk once its folder is.
-fn flush_folder(path: &Path) -> Result<(), AccessFileError> {
-    if !cfg!(unix) {
-        return Ok(());
-    }
-    File::open(folder_of(path))
-        .and_then(|folder| folder.sync_all())
-        .map_err(|source| AccessFileError::Unwritable { path: path.to_owned(), source })
+    Ok(grown.into_bytes())
 }
 
 #[cfg(test)]

@@ -25,9 +25,10 @@ mod scopes;
 mod sealed;
 mod shelf;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -133,6 +134,8 @@ pub struct Cache {
     contents: Contents,
     openings: Flights<Opened>,
     on_disk: Option<SmallFiles>,
+    /// The registries by their names. A weak one keeps its place in memory, so that no other is taken for it.
+    known: Mutex<HashMap<String, Vec<Weak<dyn Registry>>>>,
 }
 
 struct SmallFiles {
@@ -200,17 +203,32 @@ impl Cache {
             counter,
             turns,
             on_disk,
+            known: Mutex::default(),
         }))
     }
 
-    /// A registry with this memory. `identity` names the registry, and who asks there where that makes a difference: what is
-    /// kept under one identity is not shown under another.
+    /// A registry with this memory. `identity` names the registry: what is kept under one name is not shown under another.
+    ///
+    /// One value acts for one identity, so another value of the same name may act for somebody with other rights: it is kept apart
+    /// too, by its number. The first has none, so that it finds on disk what it kept there when the process ran before.
     pub fn over(self: &Arc<Self>, registry: SharedRegistry, identity: &str) -> CachedRegistry {
-        let cache = Arc::clone(self);
+        let number = {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let named = known.entry(identity.to_owned()).or_default();
+            // By their places alone: what a value can do may be written down more than once.
+            let is_same =
+                |other: &Weak<dyn Registry>| std::ptr::addr_eq(other.as_ptr(), Arc::as_ptr(&registry));
+            let number = named.iter().position(is_same).unwrap_or(named.len());
+            if number == named.len() {
+                named.push(Arc::downgrade(&registry));
+            }
+            number
+        };
+        let identity = if number == 0 { identity.into() } else { format!("{identity} {number}").into() };
         CachedRegistry {
-            cache,
+            cache: Arc::clone(self),
             inner: registry,
-            identity: identity.into(),
+            identity,
             trouble: Arc::default(),
             always: false,
         }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tokio::sync::OnceCell;
 use url::Url;
 
-use super::authorization::{Authorization, Challenge, Scopes, Ticket, read_challenges};
+use super::authorization::{Authorization, Challenge, Demand, LoginOutcome, Scopes, Ticket};
 use super::redirect::{self, MAX_REDIRECTS, RedirectError};
 use super::retry;
 use super::transport::Transport;
@@ -130,30 +130,66 @@ impl Client {
             Some(scheme) => self.transport.registry.base(scheme),
             None => self.probe().await,
         };
-        let response = self.transport.repeat(|| self.ping(&base)).await?;
-        match response.status() {
-            StatusCode::UNAUTHORIZED => {
-                let challenge = read_challenges(&base, response.headers())
-                    .map_err(|error| self.transport.unauthorized(error.to_string()))?;
-                self.authorization.set_challenge(challenge);
-            }
-            status if retry::is_passing(status) => return Err(self.passing(&response)),
-            // Whatever else it says to this request: the ones that follow show what it wants.
-            _ => self.authorization.set_challenge(Challenge::Open),
-        }
+        self.ask(&base).await?;
         Ok(base)
     }
 
-    async fn ping(&self, base: &Url) -> Result<Response> {
-        self.transport.exchange(self.transport.own().get(resolve(base, "v2/"))).await
+    /// Asks the registry what it wants to know of us.
+    async fn ask(&self, base: &Url) -> Result<()> {
+        let response = self.transport.repeat(|| self.ping(base)).await?;
+        self.authorization.set_challenge(match response.status() {
+            StatusCode::UNAUTHORIZED => Demand::read(base, response.headers()).challenge,
+            status if retry::is_passing(status) => return Err(self.passing(&response)),
+            // Whatever else it says to this request: the ones that follow show what it wants.
+            _ => Challenge::Open,
+        });
+        Ok(())
     }
 
-    /// On this machine a registry may speak either. A TLS server answers http with 400, or not at all.
+    async fn ping(&self, base: &Url) -> Result<Response> {
+        let request = self.transport.own().await.get(resolve(base, "v2/"));
+        let response = self.transport.exchange(request).await?;
+        self.transport.answered(&response);
+        Ok(response)
+    }
+
+    /// On this machine a registry may speak either. A TLS server answers http with 400, with the way to https, or not at all.
     async fn probe(&self) -> Url {
         let http = self.transport.registry.base("http");
+        let is_https =
+            |target: Result<Option<Url>>| matches!(target, Ok(Some(target)) if target.scheme() == "https");
         match self.ping(&http).await {
-            Ok(response) if response.status() != StatusCode::BAD_REQUEST => http,
+            Ok(response)
+                if response.status() != StatusCode::BAD_REQUEST && !is_https(self.target(&response)) =>
+            {
+                http
+            }
             _ => self.transport.registry.base("https"),
+        }
+    }
+
+    /// Has credentials looked up again, as after a refusal.
+    #[cfg(test)]
+    pub(super) fn doubt(&self) {
+        self.authorization.doubt(&self.transport);
+    }
+
+    /// Asks the registry whether it takes the credentials.
+    pub(super) async fn check_login(&self) -> Result<LoginOutcome> {
+        self.base().await?;
+        let scopes = Scopes::none();
+        let response = self.send(&Call::new(Method::GET, "v2/", scopes.clone())).await?;
+        if self.target(&response)?.is_some() {
+            return Err(self.transport.protocol("it leads elsewhere; log in to the registry itself"));
+        }
+        match response.status() {
+            status if status.is_success() && self.authorization.is_open() => Ok(LoginOutcome::NotAsked),
+            status if status.is_success() => Ok(LoginOutcome::Accepted),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                Err(self.transport.unauthorized("this login is not accepted"))
+            }
+            status if retry::is_passing(status) => Err(self.passing(&response)),
+            status => Err(self.transport.protocol(format!("status {} to a login", status.as_u16()))),
         }
     }
 
@@ -171,7 +207,14 @@ impl Client {
     /// What a request with these scopes is sent with.
     pub(super) async fn ticket(&self, scopes: &Scopes) -> Result<Option<Ticket>> {
         let base = self.base().await?;
-        self.authorization.ticket(&self.transport, base, scopes).await
+        match self.authorization.ticket(&self.transport, base, scopes).await {
+            // It may have been mended since.
+            Err(_) if self.authorization.is_unmet() => {
+                self.ask(base).await?;
+                self.authorization.ticket(&self.transport, base, scopes).await
+            }
+            outcome => outcome,
+        }
     }
 
     /// Sends a call, with a new token where the old one is refused. Any answer is an answer.
@@ -201,13 +244,10 @@ impl Client {
             Place::Url(url) => url.clone(),
         };
         let is_own = redirect::same_origin(base, &url);
-        let client = if is_own { self.transport.own() } else { self.transport.elsewhere(base, &url).await? };
+        let client =
+            if is_own { self.transport.own().await } else { self.transport.elsewhere(base, &url).await? };
         let authorized = is_own && call.authorized;
-        let mut ticket = if authorized {
-            self.authorization.ticket(&self.transport, base, &call.scopes).await?
-        } else {
-            None
-        };
+        let mut ticket = if authorized { self.ticket(&call.scopes).await? } else { None };
         let mut renewed = false;
         loop {
             let attempt = || {
@@ -221,9 +261,12 @@ impl Client {
             };
             let response =
                 if call.repeatable { self.transport.repeat(attempt).await? } else { attempt().await? };
+            if is_own {
+                self.transport.answered(&response);
+            }
             let may_be_stale = match response.status() {
                 StatusCode::UNAUTHORIZED => true,
-                // ECR's word for a token that has run out.
+                // ECR's word for a token, and for a password, that has run out.
                 StatusCode::FORBIDDEN => ticket.as_ref().is_some_and(|ticket| ticket.cached),
                 _ => false,
             };

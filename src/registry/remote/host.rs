@@ -34,13 +34,18 @@ impl RegistryHost {
         &self.name
     }
 
-    /// Whether this is the machine itself: `localhost`, 127.0.0.0/8 or `[::1]`.
+    /// Whether this is the machine itself: `localhost`, 127.0.0.0/8 or `[::1]`, also as an IPv4 address in IPv6.
     pub fn is_loopback(&self) -> bool {
         match &self.host {
             Host::Domain(name) => name == "localhost",
             Host::Ipv4(address) => address.is_loopback(),
-            Host::Ipv6(address) => address.is_loopback(),
+            Host::Ipv6(address) => address.to_canonical().is_loopback(),
         }
+    }
+
+    /// Whether this is Docker Hub, which the tools call by several names.
+    pub(in crate::registry) fn is_docker_hub(&self) -> bool {
+        self.name == DOCKER_HUB
     }
 
     /// The host without port, parsed.
@@ -50,7 +55,7 @@ impl RegistryHost {
 
     /// Host and port that requests go to.
     pub(super) fn endpoint(&self) -> &str {
-        if self.name == DOCKER_HUB { DOCKER_HUB_ENDPOINT } else { &self.name }
+        if self.is_docker_hub() { DOCKER_HUB_ENDPOINT } else { &self.name }
     }
 
     /// The URL below which the API lives.
@@ -110,6 +115,9 @@ mod tests {
             ("localhost:5000", "https://localhost:5000/", true),
             ("127.9.9.9:5000", "https://127.9.9.9:5000/", true),
             ("[::1]:5000", "https://[::1]:5000/", true),
+            ("[::1]", "https://[::1]/", true),
+            ("[FD00::1]:5000", "https://[fd00::1]:5000/", false),
+            ("[::ffff:7f00:1]:5000", "https://[::ffff:7f00:1]:5000/", true),
             ("localhost.example:5000", "https://localhost.example:5000/", false),
             ("10.0.0.1", "https://10.0.0.1/", false),
         ] {

@@ -27,6 +27,7 @@ mod existence;
 mod host;
 mod manifests;
 mod paging;
+mod proxies;
 mod redirect;
 mod referrers;
 mod retry;
@@ -54,8 +55,10 @@ use super::{
 };
 use crate::oci::{Algorithm, Descriptor, Digest, Reference, Repository, Tag};
 
+pub use self::authorization::LoginOutcome;
 pub(super) use self::host::canonical_name;
 pub use self::host::{RegistryHost, RegistryHostError};
+pub use self::proxies::{Proxies, ProxyError};
 pub use self::retry::RetryPolicy;
 pub use self::tls::{TlsError, TlsOptions, install_crypto_provider};
 pub use self::transport::Timeouts;
@@ -67,11 +70,13 @@ pub struct RemoteOptions {
     pub registry: RegistryHost,
     /// As whom.
     pub credentials: CredentialSource,
-    /// Whether http or https is asked for. Where nothing is: https, and on this machine alone http, if nothing answers over TLS
+    /// Whether http or https is asked for. Where nothing is: https, and on this machine alone http, if that is what is answered
     /// there and no certificates are given.
     pub plain_http: Option<bool>,
     /// Certificates.
     pub tls: TlsOptions,
+    /// What stands between us and the registry.
+    pub proxies: Proxies,
     /// How long is waited.
     pub timeouts: Timeouts,
     /// How often is tried.
@@ -86,6 +91,7 @@ impl RemoteOptions {
             credentials,
             plain_http: None,
             tls: TlsOptions::default(),
+            proxies: Proxies::default(),
             timeouts: Timeouts::default(),
             retry: RetryPolicy::default(),
         }
@@ -103,18 +109,26 @@ pub struct RemoteRegistry {
 impl RemoteRegistry {
     /// Reads the certificates; nothing is sent before the first operation.
     pub fn new(options: RemoteOptions) -> Result<Self, TlsError> {
-        let RemoteOptions { registry, credentials, plain_http, tls, timeouts, retry } = options;
-        let has_certificates = tls.ca_file.is_some() || tls.client_certificate.is_some();
+        let RemoteOptions { registry, credentials, plain_http, tls, proxies, timeouts, retry } = options;
+        let has_certificates = !tls.is_empty();
         let scheme = match plain_http {
             Some(true) => Some("http"),
             None if registry.is_loopback() && !has_certificates => None,
             None | Some(false) => Some("https"),
         };
         let certificates = Certificates::read(&tls)?;
-        let existence = Existence::new(certificates.authorities.clone(), !certificates.has_identity());
-        let transport = Transport::new(registry, certificates, timeouts, retry)?;
+        // On this machine, where the scheme may not be known yet, nothing is asked for through a proxy.
+        let is_proxied = scheme.is_some_and(|scheme| proxies.of(&registry.base(scheme)).is_some());
+        let existence =
+            Existence::new(certificates.authorities.clone(), !certificates.has_identity() && !is_proxied);
+        let transport = Transport::new(registry, (tls, certificates), proxies, timeouts, retry)?;
         let client = Client::new(transport, Authorization::new(credentials), scheme);
         Ok(Self { client, existence, habits: Habits::default(), sessions: Sessions::default() })
+    }
+
+    /// Whether the registry takes the credentials for those of somebody ("Determining Support", with them).
+    pub async fn check_login(&self) -> Result<LoginOutcome, RegistryError> {
+        self.client.check_login().await
     }
 }
 

@@ -3,10 +3,11 @@
 //! A registry is a stranger's machine: it may try to have credentials sent elsewhere, or to reach machines that only we can
 //! reach. So credentials stay on the registry's origin, https is never left, and addresses of inner networks are refused
 //! unless the registry itself lives there. Names are checked where they are resolved, so that no name stands for such an
-//! address between the check and the connection.
+//! address between the check and the connection. Where the registry itself lives is told by the address that it answered from,
+//! and not by its name: whoever owns a name may let it stand for any address for a moment.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
@@ -33,54 +34,60 @@ impl Reach {
     /// The reach of an address.
     pub(super) fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
-            IpAddr::V4(address) if address.is_loopback() => Self::Loopback,
-            IpAddr::V4(address) if address.is_private() || is_carrier_nat(address) => Self::Private,
-            IpAddr::V4(address)
-                if address.is_link_local()
-                    || address.is_unspecified()
-                    || address.is_broadcast()
-                    || address.is_multicast()
-                    || address.octets()[0] == 0 =>
-            {
-                Self::Special
-            }
-            IpAddr::V6(address) if address.is_loopback() => Self::Loopback,
-            IpAddr::V6(address) if address.segments()[..6] == TRANSLATED => {
-                let [.., a, b, c, d] = address.octets();
-                Self::of(IpAddr::V4(Ipv4Addr::new(a, b, c, d)))
-            }
-            IpAddr::V6(address) if address.is_unique_local() => Self::Private,
-            IpAddr::V6(address)
-                if address.is_unicast_link_local() || address.is_unspecified() || address.is_multicast() =>
-            {
-                Self::Special
-            }
-            _ => Self::Public,
+            IpAddr::V4(address) => Self::of_v4(address),
+            IpAddr::V6(address) => Self::of_v6(address),
+        }
+    }
+
+    fn of_v4(address: Ipv4Addr) -> Self {
+        let first = address.octets()[0];
+        if address.is_loopback() {
+            Self::Loopback
+        } else if METADATA_V4.contains(&address)
+            || address.is_link_local()
+            || address.is_unspecified()
+            || address.is_broadcast()
+            || address.is_multicast()
+            || first == 0
+        {
+            Self::Special
+        } else if address.is_private() || is_carrier_nat(address) || first >= 240 {
+            Self::Private
+        } else {
+            Self::Public
+        }
+    }
+
+    fn of_v6(address: Ipv6Addr) -> Self {
+        if let Some(address) = embedded_v4(address) {
+            return Self::of_v4(address);
+        }
+        let segments = address.segments();
+        if address.is_loopback() {
+            Self::Loopback
+        } else if address == METADATA_V6
+            || address.is_unicast_link_local()
+            || address.is_unspecified()
+            || address.is_multicast()
+        {
+            Self::Special
+        } else if address.is_unique_local()
+            || segments[0] & 0xffc0 == 0xfec0
+            || segments[..3] == LOCAL_TRANSLATED
+        {
+            Self::Private
+        } else {
+            Self::Public
         }
     }
 
     /// What a host says by itself; a name says nothing, save `localhost`.
     fn of_host(host: &Host<&str>) -> Self {
         match host {
-            Host::Domain(name) if *name == "localhost" || name.ends_with(".localhost") => Self::Loopback,
+            Host::Domain(name) if is_local_name(name) => Self::Loopback,
             Host::Domain(_) => Self::Public,
             Host::Ipv4(address) => Self::of(IpAddr::V4(*address)),
             Host::Ipv6(address) => Self::of(IpAddr::V6(*address)),
-        }
-    }
-
-    /// The reach of a registry; its name is resolved.
-    pub(super) async fn of_registry(registry: &RegistryHost) -> Self {
-        match registry.host() {
-            Host::Ipv4(address) => Self::of(IpAddr::V4(*address)),
-            Host::Ipv6(address) => Self::of(IpAddr::V6(*address)),
-            Host::Domain(name) => match tokio::net::lookup_host((name.as_str(), 0)).await {
-                Ok(addresses) => {
-                    addresses.map(|address| Self::of(address.ip())).max().unwrap_or(Self::Public)
-                }
-                // A proxy may resolve what this machine cannot.
-                Err(_) => Self::Public,
-            },
         }
     }
 
@@ -97,6 +104,70 @@ impl Reach {
 
 /// `64:ff9b::/96`: an IPv4 address behind a translator (RFC 6052).
 const TRANSLATED: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
+/// `64:ff9b:1::/48`: the same of a network's own (RFC 8215).
+const LOCAL_TRANSLATED: [u16; 3] = [0x64, 0xff9b, 1];
+/// Where clouds keep their metadata service beside 169.254.169.254: Alibaba's and Azure's, in ranges that are used for other
+/// things too.
+const METADATA_V4: [Ipv4Addr; 2] = [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16)];
+/// AWS's, likewise.
+const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+
+/// The IPv4 address that a packet to this one ends up at: behind a translator, through 6to4 (RFC 3056) or Teredo (RFC 4380), or
+/// by the notation of old (RFC 4291, "IPv4-Compatible").
+fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let segments = address.segments();
+    let of = |high: u16, low: u16| Some(Ipv4Addr::from_bits((u32::from(high) << 16) | u32::from(low)));
+    match segments {
+        [0x2002, high, low, ..] => of(high, low),
+        [0x2001, 0, .., high, low] => of(!high, !low),
+        [0, 0, 0, 0, 0, 0, high, low] if high != 0 => of(high, low),
+        [.., high, low] if segments[..6] == TRANSLATED => of(high, low),
+        _ => None,
+    }
+}
+
+/// The names of this machine (RFC 6761, section 6.3).
+fn is_local_name(name: &str) -> bool {
+    let name = name.trim_end_matches('.');
+    name == "localhost" || name.ends_with(".localhost")
+}
+
+/// Whether a host is this machine, as far as it says so by itself.
+pub(super) fn is_loopback(host: &Host<&str>) -> bool {
+    Reach::of_host(host) == Reach::Loopback
+}
+
+/// From where the registry can be reached, as far as that is known: by its address, where it is named by that, else by those
+/// that it answered from. Of several the one that most can reach counts.
+pub(super) struct Reached {
+    named: Option<Reach>,
+    answered: Mutex<Option<Reach>>,
+}
+
+impl Reached {
+    pub(super) fn of(registry: &RegistryHost) -> Self {
+        let named = match registry.host() {
+            Host::Domain(name) if !is_local_name(name) => None,
+            Host::Domain(_) => Some(Reach::Loopback),
+            Host::Ipv4(address) => Some(Reach::of(IpAddr::V4(*address))),
+            Host::Ipv6(address) => Some(Reach::of(IpAddr::V6(*address))),
+        };
+        Self { named, answered: Mutex::new(None) }
+    }
+
+    /// The registry answered from this address.
+    pub(super) fn answered_from(&self, address: IpAddr) {
+        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        let reach = Reach::of(address);
+        *answered = Some(answered.map_or(reach, |known| known.min(reach)));
+    }
+
+    /// Where nothing is known, all the world.
+    pub(super) fn get(&self) -> Reach {
+        let answered = || *self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        self.named.or_else(answered).unwrap_or(Reach::Public)
+    }
+}
 
 /// 100.64.0.0/10: shared by the customers of a carrier, and used by overlay networks.
 fn is_carrier_nat(address: Ipv4Addr) -> bool {
@@ -147,8 +218,8 @@ pub(super) fn check(from: &Url, target: &Url, registry: Reach) -> Result<(), Red
 /// registry's own. Names are checked by [`GuardedResolver`] as for redirects.
 pub(super) fn check_realm(base: &Url, realm: &Url) -> Result<(), RedirectError> {
     let is_own = || {
-        let is_loopback = |url: &Url| url.host().is_some_and(|host| Reach::of_host(&host) == Reach::Loopback);
-        base.host() == realm.host() || (is_loopback(base) && is_loopback(realm))
+        let is_here = |url: &Url| url.host().is_some_and(|host| is_loopback(&host));
+        base.host() == realm.host() || (is_here(base) && is_here(realm))
     };
     match check(base, realm, Reach::Public) {
         Err(RedirectError::PrivateAddress) if is_own() => Ok(()),
@@ -157,11 +228,11 @@ pub(super) fn check_realm(base: &Url, realm: &Url) -> Result<(), RedirectError> 
 }
 
 /// Resolves names for requests that leave the registry's origin, and drops addresses that the registry may not send us to.
-pub(super) struct GuardedResolver(pub(super) Reach);
+pub(super) struct GuardedResolver(pub(super) Arc<Reached>);
 
 impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let registry = self.0;
+        let registry = self.0.get();
         Box::pin(async move {
             let all = tokio::net::lookup_host((name.as_str(), 0)).await?;
             let allowed: Vec<SocketAddr> =
@@ -174,10 +245,15 @@ impl Resolve for GuardedResolver {
     }
 }
 
-impl GuardedResolver {
-    /// As reqwest takes it.
-    pub(super) fn shared(registry: Reach) -> Arc<Self> {
-        Arc::new(Self(registry))
+/// The same for a place that a proxy goes to for us, and whose address it chooses: none of those that this machine knows may be
+/// a forbidden one. A name that this machine does not know is left to the proxy.
+pub(super) async fn check_proxied(target: &Url, registry: Reach) -> Result<(), RedirectError> {
+    let Some(Host::Domain(name)) = target.host() else { return Ok(()) };
+    let Ok(mut addresses) = tokio::net::lookup_host((name, 0)).await else { return Ok(()) };
+    if addresses.all(|address| registry.allows(Reach::of(address.ip()))) {
+        Ok(())
+    } else {
+        Err(RedirectError::PrivateAddress)
     }
 }
 
@@ -208,6 +284,22 @@ mod tests {
             ("fd00::1", Reach::Private),
             ("fe80::1", Reach::Special),
             ("2001:db8::1", Reach::Public),
+            ("240.0.0.1", Reach::Private),
+            ("255.255.255.255", Reach::Special),
+            ("224.0.0.1", Reach::Special),
+            ("100.100.100.200", Reach::Special),
+            ("168.63.129.16", Reach::Special),
+            ("fd00:ec2::254", Reach::Special),
+            ("fec0::1", Reach::Private),
+            ("64:ff9b:1::a00:1", Reach::Private),
+            ("64:ff9b::808:808", Reach::Public),
+            ("2002:7f00:1::", Reach::Loopback),
+            ("2002:a9fe:a9fe::1", Reach::Special),
+            ("2002:808:808::", Reach::Public),
+            ("2001:0:4136:e378:8000:63bf:f5ff:fffe", Reach::Private),
+            ("::a00:1", Reach::Private),
+            ("::", Reach::Special),
+            ("ff02::1", Reach::Special),
         ] {
             assert_eq!(Reach::of(address.parse().unwrap()), reach, "{address}");
         }
@@ -278,11 +370,45 @@ mod tests {
         }
     }
 
+    fn reached(registry: &str) -> Arc<Reached> {
+        Arc::new(Reached::of(&registry.parse().unwrap()))
+    }
+
     #[tokio::test]
     async fn a_name_does_not_stand_for_an_inner_address() {
-        let answer = GuardedResolver(Reach::Public).resolve("localhost".parse().unwrap()).await;
-        assert!(answer.is_err());
-        let answer = GuardedResolver(Reach::Loopback).resolve("localhost".parse().unwrap()).await;
-        assert!(answer.unwrap().next().is_some());
+        let resolve = async |registry: &Arc<Reached>| {
+            GuardedResolver(Arc::clone(registry)).resolve("localhost".parse().unwrap()).await
+        };
+        assert!(resolve(&reached("registry.example")).await.is_err());
+        assert!(resolve(&reached("127.0.0.1:5000")).await.unwrap().next().is_some());
+        let local = url("https://localhost/token");
+        assert_eq!(check_proxied(&local, Reach::Public).await, Err(RedirectError::PrivateAddress));
+        assert_eq!(check_proxied(&local, Reach::Loopback).await, Ok(()));
+    }
+
+    #[test]
+    fn a_registry_lives_where_it_answers_from() {
+        for (registry, reach) in [
+            ("127.0.0.1:5000", Reach::Loopback),
+            ("localhost:5000", Reach::Loopback),
+            ("[::1]:5000", Reach::Loopback),
+            ("10.0.0.1", Reach::Private),
+            ("8.8.8.8", Reach::Public),
+        ] {
+            let reached = reached(registry);
+            reached.answered_from("8.8.8.8".parse().unwrap());
+            assert_eq!(reached.get(), reach, "{registry}");
+        }
+        let named = reached("registry.example");
+        assert_eq!(named.get(), Reach::Public);
+        for (address, reach) in [
+            ("127.0.0.1", Reach::Loopback),
+            ("10.0.0.1", Reach::Private),
+            ("8.8.8.8", Reach::Public),
+            ("10.0.0.1", Reach::Public),
+        ] {
+            named.answered_from(address.parse().unwrap());
+            assert_eq!(named.get(), reach, "{address}");
+        }
     }
 }

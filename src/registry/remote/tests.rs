@@ -245,7 +245,8 @@ async fn a_refresh_token_is_exchanged_by_post() {
         reply(401, &[("www-authenticate", &realm)], "")
     })
     .await;
-    let remote = RemoteRegistry::new(options(&server, Credential::IdentityToken("r&t".into()))).unwrap();
+    let token = Credential::identity_token(String::new(), "r&t".into());
+    let remote = RemoteRegistry::new(options(&server, token)).unwrap();
     remote.manifest(&repository(), &tag("v1")).await.unwrap();
     let request = server.requests().into_iter().find(|request| request.method == "POST").unwrap();
     let form = "grant_type=refresh_token&client_id=ocimod&service=s&scope=repository%3Aacme%2Fvpc%3Apull&refresh_token=r%26t";
@@ -440,7 +441,7 @@ async fn a_registry_that_never_answers_is_left() {
     let registry = listener.local_addr().unwrap().to_string().parse().unwrap();
     let options = RemoteOptions {
         plain_http: Some(true),
-        timeouts: Timeouts { answer: moment, idle: moment, commit: moment },
+        timeouts: Timeouts { answer: moment, idle: moment, commit: moment, ..Timeouts::default() },
         retry: RetryPolicy { tries: 1, ..RetryPolicy::default() },
         ..RemoteOptions::new(registry, CredentialSource::none())
     };

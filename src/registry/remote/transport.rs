@@ -1,28 +1,34 @@
 //! Single HTTP exchanges with bounds: how long an answer may take, how much of it is read, how often it is asked for.
 //!
-//! There are two HTTP clients. One speaks to the registry's own origin and may have a client certificate. The other speaks to
-//! wherever the registry sends us (storage, token services), has no identity of any kind, and resolves no name to an address
-//! that the registry may not send us to. Neither follows a redirect. No error names a URL: it may be signed.
+//! There are several HTTP clients. One speaks to the registry's own origin and may have a client certificate. The others speak
+//! to wherever the registry sends us (storage, token services), have no identity of any kind, and go to no address that the
+//! registry may not send us to; one of them asks a proxy, which has its own name and address. None follows a redirect. No error
+//! names a URL: it may be signed.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use reqwest::{Body, RequestBuilder, Response};
-use tokio::sync::OnceCell;
+use reqwest::{Body, RequestBuilder, Response, StatusCode};
 use tokio::time::{Instant, timeout, timeout_at};
 use url::Url;
 
 use super::host::RegistryHost;
-use super::redirect::{self, GuardedResolver, Reach, RedirectError};
+use super::proxies::Proxies;
+use super::redirect::{self, GuardedResolver, Reached, RedirectError};
 use super::retry::{self, RetryPolicy};
-use super::tls::{Certificates, TlsError};
+use super::tls::{CONNECT_TIMEOUT, Certificates, TlsError, TlsOptions};
 use crate::registry::{ByteStream, RegistryError, Result, read_bounded};
+
+/// How often certificates are looked at that may have been replaced.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// How long a registry may keep us waiting.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
+    /// For a connection, with its TLS handshake.
+    pub connect: Duration,
     /// For the head of an answer, and for the whole of a small one (manifests, lists, tokens).
     pub answer: Duration,
     /// Between two pieces of a blob on its way to us.
@@ -34,68 +40,141 @@ pub struct Timeouts {
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { answer: Duration::from_mins(1), idle: Duration::from_mins(1), commit: Duration::from_mins(5) }
+        Self {
+            connect: CONNECT_TIMEOUT,
+            answer: Duration::from_mins(1),
+            idle: Duration::from_mins(1),
+            commit: Duration::from_mins(5),
+        }
     }
 }
 
 /// The way to one registry and to where it sends us.
 pub(super) struct Transport {
     pub(super) registry: RegistryHost,
-    certificates: Certificates,
+    reached: Arc<Reached>,
+    proxies: Proxies,
+    tls: TlsOptions,
     timeouts: Timeouts,
     retry: RetryPolicy,
+    clients: tokio::sync::Mutex<Clients>,
+}
+
+/// What is made of the certificates as they stand.
+struct Clients {
+    certificates: Arc<Certificates>,
     own: reqwest::Client,
-    elsewhere: OnceCell<(Reach, reqwest::Client)>,
+    elsewhere: OnceLock<reqwest::Client>,
+    proxied: OnceLock<reqwest::Client>,
+    looked: Instant,
+    /// What was last said of files that cannot be used, so that it is said once.
+    complaint: Option<String>,
 }
 
 impl Transport {
     pub(super) fn new(
         registry: RegistryHost,
-        certificates: Certificates,
+        (tls, certificates): (TlsOptions, Certificates),
+        proxies: Proxies,
         timeouts: Timeouts,
         retry: RetryPolicy,
     ) -> Result<Self, TlsError> {
-        // No proxy reaches this machine's own loopback.
-        let own = certificates.client(registry.is_loopback())?;
-        Ok(Self { registry, certificates, timeouts, retry, own, elsewhere: OnceCell::new() })
+        let reached = Arc::new(Reached::of(&registry));
+        let clients = tokio::sync::Mutex::new(Clients::new(certificates, &proxies, timeouts.connect)?);
+        Ok(Self { registry, reached, proxies, tls, timeouts, retry, clients })
     }
 
     /// The client for the registry's own origin.
-    pub(super) fn own(&self) -> &reqwest::Client {
-        &self.own
+    pub(super) async fn own(&self) -> reqwest::Client {
+        self.clients().await.own.clone()
     }
 
     /// The client for another origin, once the rules allow to go there from `from`.
-    pub(super) async fn elsewhere(&self, from: &Url, target: &Url) -> Result<&reqwest::Client> {
-        let (reach, client) = self.elsewhere_unchecked().await?;
-        redirect::check(from, target, *reach).map_err(|error| self.astray(error))?;
-        Ok(client)
+    pub(super) async fn elsewhere(&self, from: &Url, target: &Url) -> Result<reqwest::Client> {
+        redirect::check(from, target, self.reached.get()).map_err(|error| self.astray(error))?;
+        self.unchecked(target).await
     }
 
     /// The client for a token service that [`redirect::check_realm`] has let pass.
-    pub(super) async fn realm(&self) -> Result<&reqwest::Client> {
-        Ok(&self.elsewhere_unchecked().await?.1)
+    pub(super) async fn realm(&self, realm: &Url) -> Result<reqwest::Client> {
+        self.unchecked(realm).await
     }
 
-    async fn elsewhere_unchecked(&self) -> Result<&(Reach, reqwest::Client)> {
-        self.elsewhere
-            .get_or_try_init(|| async {
-                let reach = Reach::of_registry(&self.registry).await;
-                let client = self
-                    .certificates
-                    .client_elsewhere(&GuardedResolver::shared(reach))
-                    .map_err(|error| self.unavailable(error.to_string()))?;
-                Ok((reach, client))
-            })
-            .await
+    /// The client for another origin. What its name stands for is still looked at.
+    async fn unchecked(&self, target: &Url) -> Result<reqwest::Client> {
+        let connect = self.timeouts.connect;
+        let is_proxied = self.proxies.of(target).is_some();
+        if is_proxied {
+            let checked = redirect::check_proxied(target, self.reached.get()).await;
+            checked.map_err(|error| self.astray(error))?;
+        }
+        let clients = self.clients().await;
+        let client = if is_proxied {
+            known_or(&clients.proxied, || clients.certificates.client_proxied(&self.proxies, connect))
+        } else {
+            let resolver = Arc::new(GuardedResolver(Arc::clone(&self.reached)));
+            known_or(&clients.elsewhere, || clients.certificates.client_elsewhere(&resolver, connect))
+        };
+        client.map_err(|error| self.unavailable(error.to_string()))
+    }
+
+    /// The clients, made anew where certificates were replaced. What cannot be used is logged, and what there was before stays
+    /// in use.
+    async fn clients(&self) -> tokio::sync::MutexGuard<'_, Clients> {
+        let mut clients = self.clients.lock().await;
+        if self.tls.is_empty() || clients.looked.elapsed() < LOOK_EVERY {
+            return clients;
+        }
+        let (tls, known) = (self.tls.clone(), Arc::clone(&clients.certificates));
+        let (proxies, connect) = (self.proxies.clone(), self.timeouts.connect);
+        let looked = tokio::task::spawn_blocking(move || {
+            if known.are_current(&tls) {
+                return Ok(None);
+            }
+            Certificates::read(&tls).and_then(|read| Clients::new(read, &proxies, connect)).map(Some)
+        });
+        clients.looked = Instant::now();
+        match looked.await {
+            Ok(Ok(Some(made))) => *clients = made,
+            Ok(Ok(None)) => clients.complaint = None,
+            Ok(Err(error)) => {
+                let complaint = error.to_string();
+                if clients.complaint.as_ref() != Some(&complaint) {
+                    tracing::error!("{complaint}; the certificates that were read before stay in use");
+                }
+                clients.complaint = Some(complaint);
+            }
+            // The process is about to end.
+            Err(_) => {}
+        }
+        clients
+    }
+
+    /// The registry's own origin has answered, and so it lives there. A proxy's address says nothing of that.
+    pub(super) fn answered(&self, response: &Response) {
+        if self.proxies.of(response.url()).is_none()
+            && let Some(peer) = response.remote_addr()
+        {
+            self.reached.answered_from(peer.ip());
+        }
     }
 
     /// Sends a request without a body or with one in memory, once, and waits for the head of the answer.
     pub(super) async fn exchange(&self, request: RequestBuilder) -> Result<Response> {
-        timeout(self.timeouts.answer, request.send())
+        let response = timeout(self.timeouts.answer, request.send())
             .await
             .map_err(|_| self.unavailable("it does not answer in time"))?
-            .map_err(|error| self.broken(error))
+            .map_err(|error| self.broken(error))?;
+        self.unless_refused_by_proxy(response)
+    }
+
+    /// An answer, unless the proxy in front gave it.
+    fn unless_refused_by_proxy(&self, response: Response) -> Result<Response> {
+        let is_refusal = response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED;
+        if is_refusal && self.proxies.of(response.url()).is_some() {
+            return Err(self.unavailable("the proxy asks for credentials; they belong into its address"));
+        }
+        Ok(response)
     }
 
     /// Sends a request with a stream for a body. What broke the stream is reported rather than what the registry makes of it.
@@ -118,7 +197,11 @@ impl Transport {
         let outcome = loop {
             let deadline = locked().last + self.timeouts.commit;
             match timeout_at(deadline, &mut sending).await {
-                Ok(outcome) => break outcome.map_err(|error| self.broken(error)),
+                Ok(outcome) => {
+                    break outcome
+                        .map_err(|error| self.broken(error))
+                        .and_then(|response| self.unless_refused_by_proxy(response));
+                }
                 Err(_) if locked().last + self.timeouts.commit > Instant::now() => {}
                 Err(_) => break Err(self.unavailable("it takes nothing any more, and does not answer")),
             }
@@ -219,8 +302,62 @@ impl Transport {
     }
 }
 
+impl Clients {
+    fn new(certificates: Certificates, proxies: &Proxies, connect: Duration) -> Result<Self, TlsError> {
+        Ok(Self {
+            own: certificates.client(proxies, connect)?,
+            certificates: Arc::new(certificates),
+            elsewhere: OnceLock::new(),
+            proxied: OnceLock::new(),
+            looked: Instant::now(),
+            complaint: None,
+        })
+    }
+}
+
+/// A client that was made before, or is made now.
+fn known_or(
+    place: &OnceLock<reqwest::Client>,
+    make: impl FnOnce() -> Result<reqwest::Client, TlsError>,
+) -> Result<reqwest::Client, TlsError> {
+    if let Some(client) = place.get() {
+        return Ok(client.clone());
+    }
+    let client = make()?;
+    Ok(place.get_or_init(|| client).clone())
+}
+
 /// How an upload gets on.
 struct Progress {
     last: Instant,
     failure: Option<RegistryError>,
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::registry::remote::redirect::Reach;
+    use crate::registry::remote::scripted::{Scripted, status};
+
+    fn transport(registry: &str) -> Transport {
+        let certificates = (TlsOptions::default(), Certificates::default());
+        let (timeouts, retry) = (Timeouts::default(), RetryPolicy::default());
+        Transport::new(registry.parse().unwrap(), certificates, Proxies::default(), timeouts, retry).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_registry_that_answers_from_this_machine_may_send_us_to_it() {
+        let server = Scripted::start(|_, _| status(200)).await;
+        let transport = transport("registry.example");
+        let (from, inner) =
+            ("http://registry.example/".parse().unwrap(), "http://127.0.0.1:1/".parse().unwrap());
+        assert_eq!(transport.reached.get(), Reach::Public);
+        assert!(transport.elsewhere(&from, &inner).await.is_err());
+        // As if its name stood for this machine.
+        let response = transport.exchange(transport.own().await.get(server.url("/v2/"))).await.unwrap();
+        transport.answered(&response);
+        assert_eq!(transport.reached.get(), Reach::Loopback);
+        assert!(transport.elsewhere(&from, &inner).await.is_ok());
+    }
 }

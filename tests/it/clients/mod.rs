@@ -3,6 +3,7 @@
 mod copy;
 mod cue;
 mod install;
+mod login;
 mod matrix;
 mod other_hosts;
 mod outage;

@@ -5,4 +5,7 @@ pub(crate) mod docker_registry;
 pub(crate) mod modules;
 pub(crate) mod ocimod;
 pub(crate) mod process;
+pub(crate) mod proxy;
 pub(crate) mod tls;
+pub(crate) mod tls_server;
+pub(crate) mod token_service;

@@ -1,6 +1,6 @@
 //! Runs programs: to their end with a deadline, or as servers that end with the value that stands for them.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
@@ -61,6 +61,23 @@ pub(crate) fn isolated(program: &Path, home: &Path) -> Command {
 pub(crate) fn run(command: &mut Command) -> Answer {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.unwrap_or_else(|error| panic!("starting {command:?}: {error}"));
+    finish(command, child)
+}
+
+/// Runs a program to its end, with this on its stdin.
+#[track_caller]
+pub(crate) fn run_with_input(command: &mut Command, input: &str) -> Answer {
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.unwrap_or_else(|error| panic!("starting {command:?}: {error}"));
+    let mut stdin = child.stdin.take().expect("stdin is piped");
+    // One that ends before it has read everything says why by its status.
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    finish(command, child)
+}
+
+#[track_caller]
+fn finish(command: &Command, child: Child) -> Answer {
     let pid = child.id();
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || sender.send(child.wait_with_output()));
