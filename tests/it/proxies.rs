@@ -10,6 +10,7 @@ use crate::support::ocimod::Ocimod;
 use crate::support::process::{Answer, run, run_with_input};
 use crate::support::proxy::Proxy;
 use crate::support::tls::Certificate;
+use crate::support::tls_server::{TlsServer, answer};
 use crate::support::token_service::{self, TokenService};
 
 /// What the proxy wants to know, and how it stands in a URL.
@@ -70,6 +71,16 @@ fn a_registry_over_tls_is_spoken_to_through_a_tunnel_that_keeps_the_two_logins_a
         assert!(head.starts_with("connect registry.example:443 http/1.1\r\n"), "{head}");
         assert!(!head.contains("\r\nauthorization:"), "{head}");
     }
+    // Nor does the registry see what the proxy was told.
+    let inner = TlsServer::start(&certificate, |_| answer("404 Not Found", "", ""));
+    let tunnel = Proxy::start(&format!("127.0.0.1:{}", inner.port), &STANDARD.encode(PROXY_USER));
+    let tunnel = format!("http://{PROXY_USER_IN_URL}@{}", tunnel.address);
+    let mut list = ocimod.command();
+    list.args(["list", "--registry", "registry.example", "--ca-file", &ca, "acme/label/null"]);
+    run(list.env("HTTPS_PROXY", tunnel)).fails_with(3);
+    assert!(inner.requests().iter().all(|request| !request.head.contains("proxy-authorization")));
+    assert!(!inner.requests().is_empty());
+
     let shown = push(&ocimod, "registry.example", &[], &[("HTTPS_PROXY", &url)]).fails_with(6);
     assert!(shown.stderr.contains("certificate") && !shown.all().contains("p%40ss"), "{}", shown.stderr);
 }

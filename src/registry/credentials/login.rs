@@ -92,6 +92,10 @@ impl LoginPlace {
                 scope: scope.clone(),
             });
         }
+        if let Some(helper) = &helper {
+            // Else somebody would type a password for nothing.
+            Helper::find(environment, helper, HELPER_TIMEOUT)?;
+        }
         let narrower = narrower(&files, &scope);
         Ok(Self { environment: environment.clone(), place: place.clone(), helper, narrower, scope })
     }

@@ -517,6 +517,12 @@ async fn a_helper_that_the_file_names_keeps_the_login() {
         }
         let file = home.read("home/.docker/config.json");
         assert!(!file.contains("b2xk") && !file.contains("refresh"), "{file}");
+        let gone = CredentialEnvironment { search_path: None, ..home.environment.clone() };
+        let unable = LoginPlace::find(&gone, scope("r.example"));
+        assert!(
+            matches!(unable, Err(CredentialError::Helper { .. })),
+            "it is told before a password is typed"
+        );
         let narrow = LoginPlace::find(&home.environment, scope("r.example/acme"));
         assert!(matches!(narrow, Err(CredentialError::TooNarrow { .. })));
 

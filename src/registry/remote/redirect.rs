@@ -8,6 +8,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
@@ -245,11 +246,15 @@ impl Resolve for GuardedResolver {
     }
 }
 
+/// How long a name is looked for that a proxy looks up anyway: behind one there may be nobody to ask.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The same for a place that a proxy goes to for us, and whose address it chooses: none of those that this machine knows may be
-/// a forbidden one. A name that this machine does not know is left to the proxy.
+/// a forbidden one. A name that this machine does not know, or not soon, is left to the proxy.
 pub(super) async fn check_proxied(target: &Url, registry: Reach) -> Result<(), RedirectError> {
     let Some(Host::Domain(name)) = target.host() else { return Ok(()) };
-    let Ok(mut addresses) = tokio::net::lookup_host((name, 0)).await else { return Ok(()) };
+    let lookup = tokio::time::timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host((name, 0)));
+    let Ok(Ok(mut addresses)) = lookup.await else { return Ok(()) };
     if addresses.all(|address| registry.allows(Reach::of(address.ip()))) {
         Ok(())
     } else {

@@ -5,6 +5,7 @@
 //! registry may not send us to; one of them asks a proxy, which has its own name and address. None follows a redirect. No error
 //! names a URL: it may be signed.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +24,10 @@ use crate::registry::{ByteStream, RegistryError, Result, read_bounded};
 
 /// How often certificates are looked at that may have been replaced.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How often a host is looked up that a proxy is asked for. The proxy looks it up by itself, so this is no last word.
+const LOOK_UP_EVERY: Duration = Duration::from_mins(1);
+/// More hosts than a registry sends anybody to; the memory is emptied then.
+const MAX_LOOKED_UP: usize = 256;
 
 /// How long a registry may keep us waiting.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +63,8 @@ pub(super) struct Transport {
     timeouts: Timeouts,
     retry: RetryPolicy,
     clients: tokio::sync::Mutex<Clients>,
+    /// When hosts were last looked up that a proxy is asked for.
+    looked_up: Mutex<HashMap<String, Instant>>,
 }
 
 /// What is made of the certificates as they stand.
@@ -81,7 +88,8 @@ impl Transport {
     ) -> Result<Self, TlsError> {
         let reached = Arc::new(Reached::of(&registry));
         let clients = tokio::sync::Mutex::new(Clients::new(certificates, &proxies, timeouts.connect)?);
-        Ok(Self { registry, reached, proxies, tls, timeouts, retry, clients })
+        let looked_up = Mutex::default();
+        Ok(Self { registry, reached, proxies, tls, timeouts, retry, clients, looked_up })
     }
 
     /// The client for the registry's own origin.
@@ -104,9 +112,10 @@ impl Transport {
     async fn unchecked(&self, target: &Url) -> Result<reqwest::Client> {
         let connect = self.timeouts.connect;
         let is_proxied = self.proxies.of(target).is_some();
-        if is_proxied {
+        if is_proxied && !self.was_looked_up(target) {
             let checked = redirect::check_proxied(target, self.reached.get()).await;
             checked.map_err(|error| self.astray(error))?;
+            self.note_look_up(target);
         }
         let clients = self.clients().await;
         let client = if is_proxied {
@@ -116,6 +125,21 @@ impl Transport {
             known_or(&clients.elsewhere, || clients.certificates.client_elsewhere(&resolver, connect))
         };
         client.map_err(|error| self.unavailable(error.to_string()))
+    }
+
+    /// Whether a host was found to be a place to go to, a short while ago.
+    fn was_looked_up(&self, target: &Url) -> bool {
+        let looked_up = self.looked_up.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = target.host_str().and_then(|host| looked_up.get(host));
+        found.is_some_and(|found| found.elapsed() < LOOK_UP_EVERY)
+    }
+
+    fn note_look_up(&self, target: &Url) {
+        let mut looked_up = self.looked_up.lock().unwrap_or_else(PoisonError::into_inner);
+        if looked_up.len() >= MAX_LOOKED_UP {
+            looked_up.clear();
+        }
+        looked_up.extend(target.host_str().map(|host| (host.to_owned(), Instant::now())));
     }
 
     /// The clients, made anew where certificates were replaced. What cannot be used is logged, and what there was before stays
