@@ -12,7 +12,8 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use super::index::Index;
+use super::index::{Change, Index};
+use super::index_file::links;
 use super::stamp::Stamp;
 use super::store::{Store, is_absent, reading, type_of, writing};
 use super::verify::{ALGORITHMS, contents};
@@ -121,21 +122,23 @@ impl Store {
 
     fn collect_repository(&self, repository: &Repository, sweep: &mut Sweep) -> Result<()> {
         let mut lock = self.layout.lock(repository)?;
-        let marked = self.read_index(repository).map_err(|error| error.to_string()).and_then(|(index, _)| {
-            let live = self.mark(repository, &index, sweep.options.grace)?;
-            Ok((index, live))
+        let marked = self.current(repository, &mut lock).map_err(|error| error.to_string());
+        let marked = marked.and_then(|current| {
+            let live = self.mark(repository, &current.index, sweep.options.grace)?;
+            Ok((current, live))
         });
-        let (mut index, live) = match marked {
+        let (current, live) = match marked {
             Ok(marked) => marked,
             Err(reason) => {
                 sweep.collection.skipped.push((repository.clone(), reason));
                 return Ok(());
             }
         };
-        let listed: HashSet<_> = index.entries().iter().filter_map(|entry| entry.digest.clone()).collect();
+        let listed: HashSet<_> = current.index.entries().filter_map(|entry| entry.digest).collect();
         // The list goes first: what a crash leaves then is a file that nothing refers to.
-        if index.remove_manifests(|digest| !live.contains(digest)) && !sweep.options.dry_run {
-            self.write_index(repository, index, &mut lock)?;
+        let swept = current.index.without_manifests(|digest| !live.contains(digest));
+        if let Some(swept) = swept.filter(|_| !sweep.options.dry_run) {
+            self.write_index(repository, current, Change::Rewritten(swept), &mut lock)?;
         }
         let layout = self.layout.image_layout(repository);
         sweep.leftovers(&layout, Some(repository))?;
@@ -167,7 +170,7 @@ impl Store {
         let mut roots = Vec::new();
         for entry in index.entries() {
             let Some(digest) = &entry.digest else { continue };
-            let is_known = entry.media_type.is_empty() || MANIFEST_TYPES.contains(&&*entry.media_type);
+            let is_known = entry.media_type.is_empty() || MANIFEST_TYPES.contains(&entry.media_type);
             if !is_known {
                 return Err(format!(
                     "{digest} is listed as `{}`, which ocimod does not read",
@@ -182,7 +185,7 @@ impl Store {
                 Some(age) if entry.is_named || age <= grace => roots.push(digest.clone()),
                 Some(_) => {}
             }
-            open.push((digest.clone(), entry.media_type.clone().into_owned()));
+            open.push((digest.clone(), entry.media_type.to_owned()));
         }
         let nodes = self.read_nodes(repository, open)?;
         let mut referrers: HashMap<&Digest, Vec<&Digest>> = HashMap::new();
@@ -346,15 +349,4 @@ fn look_at(path: &Path) -> Result<Option<Metadata>> {
         Err(error) if is_absent(&error) => Ok(None),
         Err(error) => Err(reading(path)(error)),
     }
-}
-
-#[cfg(unix)]
-fn links(metadata: &Metadata) -> u64 {
-    std::os::unix::fs::MetadataExt::nlink(metadata)
-}
-
-/// Where the system does not tell, a content is taken for unused: at worst it is stored once more at its next push.
-#[cfg(not(unix))]
-fn links(_metadata: &Metadata) -> u64 {
-    1
 }

@@ -6,6 +6,7 @@
 //! _damaged/<hex>-<word>                  what `store verify --repair` took out of the way
 //! _uploads/<repository's hash>-<id>      an upload session; its length is its state
 //! repos/<name...>/_lock                  held by whoever writes to the repository; another word in it for every index.json
+//! repos/<name...>/_index                 a long index.json's file of before, for the next one (see `index_file`)
 //! repos/<name...>/_oci/                  an OCI image layout: oci-layout, index.json, blobs/<algorithm>/<hex>
 //! ```
 //!
@@ -132,6 +133,11 @@ impl Layout {
     /// The list of the manifests and tags of a repository.
     pub(super) fn index(&self, repository: &Repository) -> PathBuf {
         self.image_layout(repository).join("index.json")
+    }
+
+    /// The file that was [`Self::index`] before the one that is.
+    pub(super) fn spare_index(&self, repository: &Repository) -> PathBuf {
+        self.repository(repository).join("_index")
     }
 
     /// A blob or manifest of a repository. That it is there is the right to read it.
@@ -305,7 +311,7 @@ pub(super) fn random_word() -> Result<String> {
 }
 
 /// A name in the same folder that is no digest and no file of a layout.
-fn beside(path: &Path) -> io::Result<PathBuf> {
+pub(super) fn beside(path: &Path) -> io::Result<PathBuf> {
     let word = random_word().map_err(io::Error::from)?;
     Ok(path.with_file_name(format!("_{word}.part")))
 }

@@ -6,14 +6,16 @@
 
 mod collect;
 mod index;
+mod index_file;
 mod layout;
+mod reading;
 mod stamp;
 mod store;
 mod upload;
 mod usage;
 mod verify;
 
-use std::io::{self, SeekFrom};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,21 +23,18 @@ use std::time::Duration;
 pub use self::collect::{CollectOptions, Collection, DEFAULT_GRACE, Removed, RemovedKind};
 pub use self::verify::{Damage, DamageKind, Verification};
 
-use futures_util::stream::{self, StreamExt, TryStreamExt};
-use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
+use futures_util::{StreamExt, TryStreamExt};
+use tokio::io::AsyncWriteExt;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio_util::io::ReaderStream;
 
-use self::store::{OpenBlob, Store, writing};
+use self::reading::{Found, OpenBlob, piece, pieces};
+use self::store::{Store, writing};
 use self::upload::Session;
 use super::{
     Answer, Blob, BlobRequest, BlobSource, BlobStream, ByteStream, ManifestHead, NewManifest, Page,
     PageRequest, PutManifest, Registry, RegistryError, Result, StoredManifest, UploadId, verified,
 };
 use crate::oci::{Algorithm, Descriptor, Digest, Reference, Repository, Span, Tag};
-
-/// How much of a blob is read at a time: every read is handed to another thread, which small pieces would not be worth.
-const READ_SIZE: usize = 256 * 1024;
 
 /// The limit of an upload where none is given: far above any module or provider, far below any disk.
 pub const DEFAULT_UPLOAD_LIMIT: u64 = 10 * 1024 * 1024 * 1024;
@@ -147,52 +146,35 @@ impl DirectoryRegistry {
         }
     }
 
-    /// The bytes of an open blob, whole or a piece of it, verified or known to be right.
-    async fn read_blob(&self, digest: &Digest, open: OpenBlob, request: BlobRequest) -> Result<BlobStream> {
-        let OpenBlob { file, stamp, is_verified } = open;
-        let size = stamp.size;
+    /// A blob that was found, whole or a piece of it, verified or known to be right.
+    fn send(&self, digest: &Digest, found: Found, request: BlobRequest) -> Result<BlobStream> {
+        let size = match &found {
+            Found::Small(bytes) => bytes.len() as u64,
+            Found::Open(open) => open.stamp.size,
+        };
         let span = match request.range {
             Some(range) => Some(range.within(size).ok_or(RegistryError::RangeNotSatisfiable { size })?),
             None => None,
         };
-        let mut file = tokio::fs::File::from_std(file);
-        let Span { start, length } = span.unwrap_or(Span { start: 0, length: size });
-        if span.is_some() {
-            file.seek(SeekFrom::Start(start)).await?;
-        }
-        let pieces = ReaderStream::with_capacity(file.take(length), READ_SIZE);
-        let bytes = if is_verified {
-            whole_or_error(pieces, length)
-        } else {
-            let (store, digest_read) = (self.store.clone(), digest.clone());
-            let mut seen = 0;
-            let noted = verified(pieces.boxed(), digest, size).inspect_ok(move |piece| {
-                // The last piece passes only when the whole was right.
-                seen += piece.len() as u64;
-                if seen == size {
-                    store.verified.remember(&digest_read, stamp);
-                }
-            });
-            noted.boxed()
+        let sent = span.unwrap_or(Span { start: 0, length: size });
+        let bytes = match found {
+            Found::Small(bytes) => piece(&bytes, sent),
+            Found::Open(OpenBlob { file, is_verified: true, .. }) => pieces(file, sent),
+            Found::Open(OpenBlob { file, stamp, .. }) => {
+                let (store, digest_read) = (self.store.clone(), digest.clone());
+                let mut seen = 0;
+                let noted = verified(pieces(file, sent), digest, size).inspect_ok(move |piece| {
+                    // The last piece passes only when the whole was right.
+                    seen += piece.len() as u64;
+                    if seen == size {
+                        store.verified.remember(&digest_read, stamp);
+                    }
+                });
+                noted.boxed()
+            }
         };
         Ok(BlobStream { size, span, bytes })
     }
-}
-
-/// A stream that ends in an error where a file has become shorter while it was read.
-fn whole_or_error(pieces: ReaderStream<tokio::io::Take<tokio::fs::File>>, length: u64) -> ByteStream {
-    let mut seen = 0;
-    pieces
-        .map(Some)
-        .chain(stream::once(async { None }))
-        .filter_map(move |piece| {
-            if let Some(Ok(piece)) = &piece {
-                seen += piece.len() as u64;
-            }
-            let short = RegistryError::SizeMismatch { expected: length, actual: seen };
-            std::future::ready(piece.or_else(|| (seen < length).then(|| Err(short.into()))))
-        })
-        .boxed()
 }
 
 /// Appends what comes to a file, as far as the store's limits go, and answers its length.
@@ -291,20 +273,16 @@ impl Registry for DirectoryRegistry {
         digest: &'a Digest,
         request: BlobRequest,
     ) -> Answer<'a, Blob> {
-        let (repository, name) = (repository.clone(), digest.clone());
         Box::pin(async move {
-            let open = self.run(move |store| {
-                let mut open = store.open_blob(&repository, &name)?;
-                if request.range.is_some() && !open.is_verified {
-                    // A piece cannot be verified, so the whole is, before any of it goes out.
-                    if let Some(actual) = store.verified.mismatch(&mut open.file, open.stamp, &name)? {
-                        return Err(RegistryError::DigestMismatch { expected: name, actual });
-                    }
-                    open.is_verified = true;
-                }
-                Ok(open)
-            });
-            Ok(Blob::Stream(self.read_blob(digest, open.await?, request).await?))
+            let found = if let Some(bytes) = self.store.recent(repository, digest) {
+                Found::Small(bytes)
+            } else {
+                let (repository, name) = (repository.clone(), digest.clone());
+                // A piece cannot be verified, so the whole is, before any of it goes out.
+                let whole = request.range.is_some();
+                self.run(move |store| store.find_blob(&repository, &name, whole)).await?
+            };
+            self.send(digest, found, request).map(Blob::Stream)
         })
     }
 

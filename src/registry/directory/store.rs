@@ -16,10 +16,13 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::sync::Semaphore;
 
-use super::layout::{Layout, Lock, Scratch, flush_folder, replace};
+use super::DirectoryOptions;
+use super::index::{Change, Index};
+use super::index_file::{Document, Spare};
+use super::layout::{Layout, Lock, Scratch, flush_folder};
+use super::reading::Recent;
 use super::stamp::{REFRESH_AFTER, Stamp, Verified};
 use super::usage::Usage;
-use super::{DirectoryOptions, index::Index};
 use crate::oci::ManifestError;
 use crate::oci::{
     Descriptor, Digest, Hasher, MANIFEST_TYPES, MAX_MANIFEST_SIZE, Manifest, Reference, Repository, Tag,
@@ -36,6 +39,8 @@ const MAX_ANNOTATIONS: usize = 32 * 1024;
 
 /// `index.json` is read into memory. At some 300 bytes a manifest this is room for 400,000 in one repository.
 const MAX_INDEX_SIZE: u64 = 128 * 1024 * 1024;
+/// So long a document is still written: with the room for more that it is given, it can be read.
+const MAX_INDEX_LENGTH: usize = 127 * 1024 * 1024;
 
 /// How many repositories are kept in memory. Where there are more, those not in use are read again when they are.
 const LOADED: usize = 1024;
@@ -49,6 +54,7 @@ pub(super) struct Store {
     pub(super) layout: Layout,
     pub(super) options: DirectoryOptions,
     pub(super) verified: Verified,
+    pub(super) recent: Recent,
     pub(super) usage: Usage,
     /// One for each upload that may be written at a time.
     pub(super) upload_turns: Arc<Semaphore>,
@@ -68,25 +74,20 @@ pub(super) struct InMemory {
 }
 
 /// A repository's index as it was when the file had that stamp.
-struct Loaded {
+pub(super) struct Loaded {
+    pub(super) index: Index,
     /// `None` where there is no `index.json`.
     stamp: Option<Stamp>,
     /// What its writer left beside it; empty where that is not known.
     word: String,
-    index: Index,
-    /// The positions of the entries with tags, in ASCII order of these.
-    by_tag: OnceLock<Vec<usize>>,
-    /// The positions of the entries with digests, in the order of these.
-    by_digest: OnceLock<Vec<usize>>,
+    /// Whether the file has the index's text, blanks, and its tail.
+    is_plain: bool,
+    /// The file that had the name before.
+    spare: Option<Spare>,
     references: OnceLock<BTreeMap<Digest, Arc<References>>>,
 }
 
 impl Loaded {
-    fn new(index: Index, stamp: Option<Stamp>, word: String) -> Self {
-        let (by_tag, by_digest, references) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Self { stamp, word, index, by_tag, by_digest, references }
-    }
-
     /// Whether the index is still this one, going by the stamp that it has now.
     fn is_current(&self, now: Option<&Stamp>, word: impl FnOnce() -> String) -> bool {
         match (&self.stamp, now) {
@@ -98,37 +99,10 @@ impl Loaded {
         }
     }
 
-    /// Tags and what they point at, in ASCII order, from the first that is not before what is wanted.
-    fn tags(&self, is_before: impl Fn(&str) -> bool) -> impl Iterator<Item = (&Tag, &Digest)> {
-        let positions = self.by_tag.get_or_init(|| {
-            let entries = self.index.entries();
-            let is_tagged = |&at: &usize| entries[at].tag.is_some() && entries[at].digest.is_some();
-            let mut positions: Vec<_> = (0..entries.len()).filter(is_tagged).collect();
-            // Stable: of a tag that is there twice the first counts, as with the tools that write it.
-            positions.sort_by_key(|&at| entries[at].tag.as_ref());
-            positions.dedup_by_key(|&mut at| entries[at].tag.as_ref());
-            positions
-        });
-        let tagged = |&at: &usize| {
-            let entry = &self.index.entries()[at];
-            Some((entry.tag.as_ref()?, entry.digest.as_ref()?))
-        };
-        let first =
-            positions.partition_point(|at| tagged(at).is_some_and(|(tag, _)| is_before(tag.as_str())));
-        positions[first..].iter().filter_map(tagged)
-    }
-
-    /// The media type that the index gives of a listed manifest, which may be empty.
-    fn media_type(&self, digest: &Digest) -> Option<&str> {
-        let entries = self.index.entries();
-        let positions = self.by_digest.get_or_init(|| {
-            let mut positions: Vec<_> =
-                (0..entries.len()).filter(|&at| entries[at].digest.is_some()).collect();
-            positions.sort_by_key(|&at| entries[at].digest.as_ref());
-            positions
-        });
-        let found = positions.binary_search_by_key(&Some(digest), |&at| entries[at].digest.as_ref()).ok()?;
-        Some(&entries[positions[found]].media_type)
+    /// What is known of its file once another one has the name.
+    fn to_spare(&self) -> Option<Spare> {
+        let stamp = self.stamp.filter(|_| self.is_plain)?;
+        Some(Spare { stamp, length: self.index.text().len() })
     }
 }
 
@@ -137,14 +111,6 @@ struct References {
     descriptor: Descriptor,
     children: Vec<Digest>,
     subject: Option<Digest>,
-}
-
-/// A blob's file, ready to be read.
-pub(super) struct OpenBlob {
-    pub(super) file: File,
-    pub(super) stamp: Stamp,
-    /// Whether its bytes are known to be right.
-    pub(super) is_verified: bool,
 }
 
 impl Store {
@@ -157,6 +123,7 @@ impl Store {
             upload_turns: Arc::new(Semaphore::new(options.concurrent_uploads.min(Semaphore::MAX_PERMITS))),
             options,
             verified: Verified::default(),
+            recent: Recent::default(),
             refresh_after: REFRESH_AFTER,
             loaded: Mutex::default(),
         })
@@ -218,41 +185,50 @@ impl Store {
         }
         // The word before the index: a writer leaves it afterwards, so at worst it is too old, which is found out.
         let word = self.layout.word(repository);
-        let (index, stamp) = self.read_index(repository)?;
-        let loaded = Arc::new(Loaded::new(index, stamp, word));
+        let loaded = Arc::new(self.read_index(repository, word)?);
         *memory.loaded.lock().unwrap_or_else(PoisonError::into_inner) = Some(loaded.clone());
         Ok((memory, loaded))
     }
 
-    /// The index to be changed under the lock. It is taken from memory where it is the one on disk, and is back there when it
-    /// has been written.
-    fn take_index(&self, repository: &Repository, lock: &mut Lock) -> Result<Index> {
+    /// The index that is on disk, to be changed under the lock.
+    pub(super) fn current(&self, repository: &Repository, lock: &mut Lock) -> Result<Arc<Loaded>> {
         let memory = self.in_memory(repository);
-        let kept = memory.loaded.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let kept = memory.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let stamp = fs::metadata(self.layout.index(repository)).ok().map(|metadata| Stamp::of(&metadata));
-        match kept {
-            Some(kept) if kept.is_current(stamp.as_ref(), || lock.word()) => {
-                Ok(Arc::try_unwrap(kept).map_or_else(|kept| kept.index.clone(), |kept| kept.index))
-            }
-            _ => self.read_index(repository).map(|(index, _)| index),
+        if let Some(kept) = kept
+            && kept.is_current(stamp.as_ref(), || lock.word())
+        {
+            return Ok(kept);
         }
+        let loaded = Arc::new(self.read_index(repository, lock.word())?);
+        *memory.loaded.lock().unwrap_or_else(PoisonError::into_inner) = Some(loaded.clone());
+        Ok(loaded)
     }
 
-    /// Reads `index.json`; an empty one where there is none.
-    pub(super) fn read_index(&self, repository: &Repository) -> Result<(Index, Option<Stamp>)> {
+    /// Reads `index.json`; an empty one where there is none. The word is what was beside it before it was read.
+    pub(super) fn read_index(&self, repository: &Repository, word: String) -> Result<Loaded> {
         let path = self.layout.index(repository);
-        let read = || -> io::Result<(Index, Stamp)> {
+        let read = || -> io::Result<(Vec<u8>, Stamp)> {
             let mut file = File::open(&path)?;
             let stamp = Stamp::of(&file.metadata()?);
-            let bytes = read_whole(&mut file, MAX_INDEX_SIZE)?;
-            let index =
-                Index::parse(&bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
-            Ok((index, stamp))
+            Ok((read_whole(&mut file, MAX_INDEX_SIZE)?, stamp))
         };
-        match read() {
-            Ok((index, stamp)) => Ok((index, Some(stamp))),
-            Err(error) if is_absent(&error) => Ok((Index::default(), None)),
-            Err(error) => Err(reading(&path)(error)),
+        let mut broken = None;
+        loop {
+            let (index, stamp, is_plain) = match read() {
+                Ok((bytes, stamp)) => match Index::parse(bytes) {
+                    Ok((index, is_plain)) => (index, Some(stamp), is_plain),
+                    // Other tools write into the file that is there, and ours into the one before (see `index_file`). Only the same
+                    // file twice is what it is.
+                    Err(_) if broken.replace(stamp) != Some(stamp) => continue,
+                    Err(error) => {
+                        return Err(reading(&path)(io::Error::new(ErrorKind::InvalidData, error)));
+                    }
+                },
+                Err(error) if is_absent(&error) => (Index::default(), None, false),
+                Err(error) => return Err(reading(&path)(error)),
+            };
+            return Ok(Loaded { index, stamp, word, is_plain, spare: None, references: OnceLock::new() });
         }
     }
 
@@ -260,7 +236,9 @@ impl Store {
     pub(super) fn tags(&self, repository: &Repository, request: &PageRequest) -> Result<Page<Tag>> {
         let (_, loaded) = self.load(repository)?;
         let after = request.after.as_deref().unwrap_or("");
-        Ok(page(loaded.tags(|tag| tag <= after).map(|(tag, _)| tag), request.count, Tag::as_str))
+        // Only what is a tag is listed as one.
+        let tags = loaded.index.tags_from(|tag| tag <= after).filter_map(|tag| tag.parse().ok());
+        Ok(page(tags, request.count, Tag::as_str))
     }
 
     /// A page of the names of those repositories that have a manifest.
@@ -278,7 +256,7 @@ impl Store {
                 held.push(name);
             }
         }
-        Ok(page(held.into_iter(), request.count, Repository::as_str))
+        Ok(page(held.into_iter().cloned(), request.count, Repository::as_str))
     }
 
     /// The names of everything that is or could be a repository, in ASCII order. Links to folders are not followed here, so
@@ -365,15 +343,17 @@ impl Store {
     /// The digest of what a reference names, and its media type where the index gives it.
     fn resolve(&self, repository: &Repository, reference: &Reference) -> Result<(Digest, Option<String>)> {
         let (memory, loaded) = self.load(repository)?;
+        let given = |media_type: &str| (!media_type.is_empty()).then(|| media_type.to_owned());
         let digest = match reference {
             Reference::Digest(digest) => digest.clone(),
             Reference::Tag(tag) => {
-                let found = loaded.tags(|other| other < tag.as_str()).next().filter(|found| found.0 == tag);
-                found.ok_or_else(|| unknown(repository, reference))?.1.clone()
+                let (digest, media_type) =
+                    loaded.index.find(tag).ok_or_else(|| unknown(repository, reference))?;
+                return Ok((digest, given(media_type)));
             }
         };
-        if let Some(media_type) = loaded.media_type(&digest) {
-            return Ok((digest, (!media_type.is_empty()).then(|| media_type.to_owned())));
+        if let Some(media_type) = loaded.index.media_type(&digest) {
+            return Ok((digest, given(media_type)));
         }
         // Other tools list an index and not the manifests in it. A client that asks whether it has to push at all is
         // answered without a look at every manifest.
@@ -385,17 +365,10 @@ impl Store {
         Ok((digest, Some(found.descriptor.media_type.clone())))
     }
 
-    /// Reads a manifest's file and verifies it.
+    /// Reads a manifest and verifies it.
     pub(super) fn read_manifest(&self, repository: &Repository, digest: &Digest) -> Result<Bytes> {
-        let path = self.layout.blob(repository, digest);
-        let read = || -> io::Result<Vec<u8>> { read_whole(&mut File::open(&path)?, MAX_MANIFEST_SIZE) };
-        let bytes = match read() {
-            Ok(bytes) => bytes,
-            Err(error) if is_absent(&error) => return Err(unknown(repository, &digest.clone().into())),
-            Err(error) => return Err(reading(&path)(error)),
-        };
-        check_digest(&bytes, digest)?;
-        Ok(bytes.into())
+        let found = self.find_manifest(repository, digest)?;
+        found.ok_or_else(|| unknown(repository, &digest.clone().into()))
     }
 
     /// Every manifest that can be reached from the index, with what it refers to. Read when it is first needed.
@@ -408,10 +381,9 @@ impl Store {
         loaded.references.get_or_init(|| {
             let mut found = BTreeMap::new();
             let mut seen: HashSet<Digest> = HashSet::new();
-            let listed = loaded.index.entries().iter();
-            let mut open: Vec<(Digest, String)> = listed
-                .filter_map(|entry| Some((entry.digest.clone()?, entry.media_type.clone().into_owned())))
-                .collect();
+            let listed = loaded.index.entries();
+            let mut open: Vec<(Digest, String)> =
+                listed.filter_map(|entry| Some((entry.digest?, entry.media_type.to_owned()))).collect();
             while let Some((digest, media_type)) = open.pop() {
                 if !seen.insert(digest.clone()) {
                     continue;
@@ -487,7 +459,8 @@ impl Store {
             .filter(|descriptor| {
                 artifact_type.is_none() || descriptor.artifact_type.as_deref() == artifact_type
             })
-            .filter(|descriptor| descriptor.digest.as_str() > after);
+            .filter(|descriptor| descriptor.digest.as_str() > after)
+            .cloned();
         // Descriptors hold what strangers annotated, so a page has a limit of its own.
         let count = request.count.unwrap_or(MAX_REFERRERS).min(MAX_REFERRERS);
         Ok(page(found, Some(count), |descriptor| descriptor.digest.as_str()))
@@ -513,16 +486,16 @@ impl Store {
         self.layout.make_repository(repository)?;
         let mut lock = self.layout.lock(repository)?;
         self.check_children(repository, &manifest)?;
-        let mut index = self.take_index(repository, &mut lock)?;
+        let current = self.current(repository, &mut lock)?;
         for tag in &new.tags {
-            if let Some(existing) = index.tagged(tag).filter(|existing| **existing != digest)
-                && !self.may_move(repository, tag, existing, new.condition, &manifest)
+            if let Some(existing) = current.index.tagged(tag).filter(|existing| *existing != digest)
+                && !self.may_move(repository, tag, &existing, new.condition, &manifest)
             {
-                return Err(RegistryError::TagExists { tag: tag.clone(), existing: existing.clone() });
+                return Err(RegistryError::TagExists { tag: tag.clone(), existing });
             }
             for twin in self.twins(tag) {
-                if let Some(existing) = index.tagged(&twin).filter(|existing| **existing != digest) {
-                    return Err(RegistryError::TagExists { tag: twin.clone(), existing: existing.clone() });
+                if let Some(existing) = current.index.tagged(&twin).filter(|existing| *existing != digest) {
+                    return Err(RegistryError::TagExists { tag: twin.clone(), existing });
                 }
             }
         }
@@ -537,8 +510,8 @@ impl Store {
         }
         let mut descriptor = Descriptor::new(&new.media_type, digest.clone(), new.bytes.len() as u64);
         descriptor.artifact_type = manifest.artifact_type.filter(|kind| !kind.is_empty());
-        if index.put(&descriptor, &new.tags) {
-            self.write_index(repository, index, &mut lock)?;
+        if let Some(change) = current.index.put(&descriptor, &new.tags) {
+            self.write_index(repository, current, change, &mut lock)?;
         }
         Ok(PutManifest { digest, subject: manifest.subject.map(|subject| subject.digest) })
     }
@@ -591,22 +564,22 @@ impl Store {
     /// Removes a tag; its manifest stays.
     pub(super) fn delete_tag(&self, repository: &Repository, tag: &Tag) -> Result<()> {
         let mut lock = self.lock_existing(repository)?;
-        let mut index = self.take_index(repository, &mut lock)?;
-        if index.remove_tag(tag) {
-            self.write_index(repository, index, &mut lock)
-        } else {
-            Err(unknown(repository, &tag.clone().into()))
-        }
+        let current = self.current(repository, &mut lock)?;
+        let Some(index) = current.index.without_tag(tag) else {
+            return Err(unknown(repository, &tag.clone().into()));
+        };
+        self.write_index(repository, current, Change::Rewritten(index), &mut lock)
     }
 
     /// Removes a manifest and every tag that points at it.
     pub(super) fn delete_manifest(&self, repository: &Repository, digest: &Digest) -> Result<()> {
         let mut lock = self.lock_existing(repository)?;
         self.resolve(repository, &digest.clone().into())?;
-        let mut index = self.take_index(repository, &mut lock)?;
-        index.remove_manifests(|listed| listed == digest);
+        let current = self.current(repository, &mut lock)?;
+        let index = current.index.without_manifests(|listed| listed == digest);
         // Written even where the manifest was listed by an index alone, so that every reader looks again.
-        self.write_index(repository, index, &mut lock)?;
+        let index = index.unwrap_or_else(|| current.index.clone());
+        self.write_index(repository, current, Change::Rewritten(index), &mut lock)?;
         self.remove_blob(repository, digest)?
             .then_some(())
             .ok_or_else(|| unknown(repository, &digest.clone().into()))
@@ -619,8 +592,8 @@ impl Store {
             return Err(missing());
         }
         let mut lock = self.lock_existing(repository)?;
-        let index = self.take_index(repository, &mut lock)?;
-        if index.has(digest) || !self.remove_blob(repository, digest)? {
+        let current = self.current(repository, &mut lock)?;
+        if current.index.has(digest) || !self.remove_blob(repository, digest)? {
             return Err(missing());
         }
         Ok(())
@@ -634,34 +607,49 @@ impl Store {
         }
     }
 
-    /// Writes the index, and remembers it for whoever reads it next.
-    pub(super) fn write_index(&self, repository: &Repository, index: Index, lock: &mut Lock) -> Result<()> {
+    /// Changes the index that is [`Self::current`], and remembers it for whoever reads it next.
+    pub(super) fn write_index(
+        &self,
+        repository: &Repository,
+        current: Arc<Loaded>,
+        change: Change,
+        lock: &mut Lock,
+    ) -> Result<()> {
         let path = self.layout.index(repository);
-        let file = replace(&path, &index.to_bytes()).map_err(writing(&path))?;
+        let (index, added, known, spare) = match &change {
+            Change::Added(added) => (&current.index, added.as_bytes(), current.spare, current.to_spare()),
+            Change::Rewritten(index) => (index, &[][..], None, None),
+        };
+        let document = Document { text: index.text(), added, tail: index.tail() };
+        if document.length() > MAX_INDEX_LENGTH {
+            let limit = format!("its list of manifests would be longer than {MAX_INDEX_LENGTH} bytes");
+            return Err(writing(&path)(io::Error::new(ErrorKind::FileTooLarge, limit)));
+        }
+        let file = self.layout.write_index(repository, &document, known).map_err(writing(&path))?;
+        let memory = self.in_memory(repository);
+        let mut loaded = memory.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        *loaded = None;
         // What cannot be remembered is read again.
         if let (Ok(metadata), Ok(word)) = (file.metadata(), lock.leave_word()) {
-            let loaded = Loaded::new(index, Some(Stamp::of(&metadata)), word);
-            let memory = self.in_memory(repository);
-            *memory.loaded.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(loaded));
+            let index = match change {
+                Change::Rewritten(index) => index,
+                Change::Added(added) => {
+                    // A copy only where somebody reads it at this moment.
+                    let current = Arc::try_unwrap(current);
+                    let mut index =
+                        current.map_or_else(|current| current.index.clone(), |current| current.index);
+                    index.add(&added);
+                    index
+                }
+            };
+            let stamp = Some(Stamp::of(&metadata));
+            let references = OnceLock::new();
+            *loaded = Some(Arc::new(Loaded { index, stamp, word, is_plain: true, spare, references }));
         }
         Ok(())
     }
 
     // Blobs.
-
-    /// Opens a blob for reading.
-    pub(super) fn open_blob(&self, repository: &Repository, digest: &Digest) -> Result<OpenBlob> {
-        let path = self.layout.blob(repository, digest);
-        let open = || -> io::Result<OpenBlob> {
-            let file = File::open(&path)?;
-            let stamp = Stamp::of(&file.metadata()?);
-            Ok(OpenBlob { file, stamp, is_verified: self.verified.knows(digest, stamp) })
-        };
-        open().map_err(|error| match error {
-            error if is_absent(&error) => RegistryError::BlobUnknown(digest.clone()),
-            error => reading(&path)(error),
-        })
-    }
 
     /// The size of a blob in bytes. Who asks may be about to push a manifest that needs it, so it counts as new from now on.
     pub(super) fn blob_size(&self, repository: &Repository, digest: &Digest) -> Result<u64> {
@@ -842,13 +830,9 @@ fn is_extended_by(earlier: &Manifest, later: &Manifest) -> bool {
 }
 
 /// A page of a list that is sorted by `key` and begins where it should.
-fn page<'a, T: Clone + 'a>(
-    mut items: impl Iterator<Item = &'a T>,
-    count: Option<usize>,
-    key: impl Fn(&T) -> &str,
-) -> Page<T> {
-    let Some(count) = count else { return Page { items: items.cloned().collect(), next: None } };
-    let page: Vec<T> = items.by_ref().take(count).cloned().collect();
+fn page<T>(mut items: impl Iterator<Item = T>, count: Option<usize>, key: impl Fn(&T) -> &str) -> Page<T> {
+    let Some(count) = count else { return Page { items: items.collect(), next: None } };
+    let page: Vec<T> = items.by_ref().take(count).collect();
     let next = items.next().and(page.last()).map(|last| key(last).to_owned());
     Page { items: page, next }
 }

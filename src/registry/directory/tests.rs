@@ -8,6 +8,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::stream;
 use tempfile::TempDir;
 
 use super::*;
@@ -189,42 +190,89 @@ async fn concurrent_pushes_of_different_versions_all_stay() {
     assert_eq!(tags(&open(&folder), "acme/vpc").await.len(), 16);
 }
 
+/// Whether a blob is sent without being hashed once more.
+fn is_remembered(registry: &DirectoryRegistry, repository: &str, digest: &Digest) -> bool {
+    registry.store.recent(&name(repository), digest).is_some()
+        || matches!(
+            registry.store.find_blob(&name(repository), digest, false),
+            Ok(Found::Open(OpenBlob { is_verified: true, .. }))
+        )
+}
+
 #[tokio::test]
 async fn a_changed_blob_is_never_served_as_whole() {
     let folder = tempfile::tempdir().unwrap();
     let registry = open(&folder);
-    let digest = put(&registry, "acme/vpc", "right bytes").await;
-    let path = registry.store.layout.blob(&name("acme/vpc"), &digest);
+    let vpc = name("acme/vpc");
+    // One that is kept in memory, and one that is not.
+    let contents = ["right bytes".to_owned(), "right bytes".repeat(10_000)];
+    let mut digests = Vec::new();
+    for content in &contents {
+        digests.push(put(&registry, "acme/vpc", content).await);
+    }
     // Long enough for the file system's clock, so that what is read now counts as verified.
     tokio::time::sleep(Duration::from_millis(3100)).await;
-    assert_eq!(read(&registry, "acme/vpc", &digest).await.unwrap(), "right bytes");
-    let open = registry.store.open_blob(&name("acme/vpc"), &digest).unwrap();
-    assert!(open.is_verified, "remembered");
-    assert_eq!(read(&registry, "acme/vpc", &digest).await.unwrap(), "right bytes");
-    overwrite(&path, "wrong bytes");
-    let changed = read(&registry, "acme/vpc", &digest).await;
-    assert!(matches!(changed, Err(RegistryError::DigestMismatch { .. })));
-    let range = BlobRequest { range: Some(ByteRange::Last(2)), location: false };
-    let piece = registry.blob(&name("acme/vpc"), &digest, range).await;
-    assert!(matches!(piece, Err(RegistryError::DigestMismatch { .. })));
-    overwrite(&path, "short");
-    assert!(read(&registry, "acme/vpc", &digest).await.is_err());
-    // Pushed again, it is whole again, also for those that share it.
-    put(&registry, "acme/vpc", "right bytes").await;
-    assert_eq!(read(&registry, "acme/vpc", &digest).await.unwrap(), "right bytes");
-    assert!(registry.mount(&name("acme/other"), &digest, None).await.unwrap());
-    assert_eq!(read(&registry, "acme/other", &digest).await.unwrap(), "right bytes");
+    for (content, digest) in contents.iter().zip(&digests) {
+        let path = registry.store.layout.blob(&vpc, digest);
+        assert!(!is_remembered(&registry, "acme/vpc", digest) || content.len() as u64 <= reading::SMALL);
+        assert_eq!(read(&registry, "acme/vpc", digest).await.unwrap(), content);
+        assert!(is_remembered(&registry, "acme/vpc", digest));
+        assert_eq!(read(&registry, "acme/vpc", digest).await.unwrap(), content);
+        overwrite(&path, &content.replace("right", "wrong"));
+        let changed = read(&registry, "acme/vpc", digest).await;
+        assert!(matches!(changed, Err(RegistryError::DigestMismatch { .. })));
+        let range = BlobRequest { range: Some(ByteRange::Last(2)), location: false };
+        let piece = registry.blob(&vpc, digest, range).await;
+        assert!(matches!(piece, Err(RegistryError::DigestMismatch { .. })));
+        overwrite(&path, "short");
+        assert!(read(&registry, "acme/vpc", digest).await.is_err());
+        fs::remove_file(&path).unwrap();
+        assert!(matches!(read(&registry, "acme/vpc", digest).await, Err(RegistryError::BlobUnknown(_))));
+        // Pushed again, it is whole again, also for those that share it.
+        put(&registry, "acme/vpc", content).await;
+        assert_eq!(read(&registry, "acme/vpc", digest).await.unwrap(), content);
+        assert!(registry.mount(&name("acme/other"), digest, None).await.unwrap());
+        assert_eq!(read(&registry, "acme/other", digest).await.unwrap(), content);
+    }
+}
+
+#[tokio::test]
+async fn what_is_in_memory_is_for_those_whose_repository_has_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder);
+    let digest = put(&registry, "acme/vpc", "a small module").await;
+    put(&registry, "acme/other", "something else").await;
+    tokio::time::sleep(Duration::from_millis(3100)).await;
+    read(&registry, "acme/vpc", &digest).await.unwrap();
+    assert!(is_remembered(&registry, "acme/vpc", &digest));
+    for repository in ["acme/other", "acme/none"] {
+        assert!(matches!(read(&registry, repository, &digest).await, Err(RegistryError::BlobUnknown(_))));
+    }
+    let range = |range| BlobRequest { range: Some(range), location: false };
+    for (asked, expected) in [
+        (ByteRange::From(8), "module"),
+        (ByteRange::FromTo { first: 2, last: 6 }, "small"),
+        (ByteRange::Last(99), "a small module"),
+    ] {
+        let Ok(Blob::Stream(piece)) = registry.blob(&name("acme/vpc"), &digest, range(asked)).await else {
+            panic!("it is there")
+        };
+        assert_eq!(crate::registry::read_bounded(piece.bytes, 99).await.unwrap(), expected);
+    }
+    let beyond = registry.blob(&name("acme/vpc"), &digest, range(ByteRange::From(14))).await;
+    assert!(matches!(beyond, Err(RegistryError::RangeNotSatisfiable { size: 14 })));
+    registry.delete_blob(&name("acme/vpc"), &digest).await.unwrap();
+    assert!(matches!(read(&registry, "acme/vpc", &digest).await, Err(RegistryError::BlobUnknown(_))));
 }
 
 #[tokio::test]
 async fn a_blob_cut_short_while_it_is_sent_ends_in_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let registry = open(&folder);
-    let digest = put(&registry, "acme/vpc", &"x".repeat(READ_SIZE * 3)).await;
+    let digest = put(&registry, "acme/vpc", &"x".repeat(1 << 20)).await;
     let path = registry.store.layout.blob(&name("acme/vpc"), &digest);
-    let open = registry.store.open_blob(&name("acme/vpc"), &digest).unwrap();
-    let open = OpenBlob { is_verified: true, ..open };
-    let stream = registry.read_blob(&digest, open, BlobRequest::default()).await.unwrap();
+    let found = registry.store.find_blob(&name("acme/vpc"), &digest, true).unwrap();
+    let stream = registry.send(&digest, found, BlobRequest::default()).unwrap();
     overwrite(&path, "short");
     let outcome = crate::registry::read_bounded(stream.bytes, u64::MAX).await;
     assert!(matches!(outcome, Err(RegistryError::SizeMismatch { .. })), "{outcome:?}");
@@ -582,9 +630,13 @@ async fn to_ask_for_a_blob_does_not_make_it_be_hashed_again() {
     let digest = put(&registry, "acme/vpc", "layer").await;
     tokio::time::sleep(Duration::from_millis(3100)).await;
     assert_eq!(read(&registry, "acme/vpc", &digest).await.unwrap(), "layer");
+    let path = registry.store.layout.blob(&name("acme/vpc"), &digest);
+    let stamp = || self::stamp::Stamp::of(&fs::metadata(&path).unwrap());
+    let before = stamp();
     registry.blob_size(&name("acme/vpc"), &digest).await.unwrap();
+    assert_ne!(stamp(), before, "it counts as new");
     tokio::time::sleep(Duration::from_millis(3100)).await;
-    assert!(registry.store.open_blob(&name("acme/vpc"), &digest).unwrap().is_verified);
+    assert!(registry.store.verified.knows(&digest, stamp()));
     // But a change is still seen.
     overwrite(&registry.store.layout.blob(&name("acme/vpc"), &digest), "LAYER");
     assert!(read(&registry, "acme/vpc", &digest).await.is_err());
@@ -770,4 +822,145 @@ async fn a_page_of_referrers_has_an_end_and_holds_no_endless_annotations() {
     assert_eq!((rest.items.len(), rest.next), (2, None));
     let without = page.items.iter().chain(&rest.items).filter(|item| item.annotations.is_empty()).count();
     assert_eq!(without, 1);
+}
+
+/// Tags a manifest whose entry in the list is some kilobytes long, so that the list soon is too.
+async fn push_long(registry: &DirectoryRegistry, tag: &str) -> Digest {
+    let config = put(registry, "acme/long", "{}").await;
+    let manifest = serde_json::json!({
+        "schemaVersion": 2, "mediaType": IMAGE_MANIFEST, "layers": [], "annotations": {"tag": tag},
+        "artifactType": format!("a/{}", "b".repeat(4_000)),
+        "config": {"mediaType": "a/b", "digest": config, "size": 2},
+    });
+    put_json(registry, "acme/long", IMAGE_MANIFEST, &manifest, &[tag]).await.unwrap()
+}
+
+/// The tags that anybody else reads in the long list, sorted.
+fn tags_on_disk(folder: &TempDir) -> Vec<String> {
+    let bytes = fs::read(folder.path().join("repos/acme/long/_oci/index.json")).unwrap();
+    let list: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+    let name = |entry: &serde_json::Value| {
+        entry["annotations"]["org.opencontainers.image.ref.name"].as_str().map(ToOwned::to_owned)
+    };
+    let mut tags: Vec<_> = list["manifests"].as_array().unwrap().iter().filter_map(name).collect();
+    tags.sort();
+    tags
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_long_list_is_not_written_anew_for_each_push() {
+    use std::os::unix::fs::MetadataExt;
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder);
+    let index = folder.path().join("repos/acme/long/_oci/index.json");
+    let mut expected = Vec::new();
+    let mut files = Vec::new();
+    for number in 0..80 {
+        // A client that began to read before this push, and goes on behind the next one.
+        let mut reader = fs::File::open(&index).ok();
+        let before = expected.clone();
+        for half in ["a", "b"] {
+            let tag = format!("v{number:02}{half}");
+            // Processes take turns: each knows of its own writes alone.
+            let writer = if number % 7 == 0 { open(&folder) } else { registry.clone() };
+            push_long(&writer, &tag).await;
+            expected.push(tag);
+            assert_eq!(tags_on_disk(&folder), expected);
+            files.push(fs::metadata(&index).unwrap().ino());
+        }
+        if let Some(reader) = &mut reader {
+            let list: serde_json::Value = serde_json::from_reader(reader).unwrap();
+            assert!(list["manifests"].as_array().unwrap().len() >= before.len());
+        }
+    }
+    assert_eq!(tags(&registry, "acme/long").await, expected);
+    let used_again = files.windows(3).filter(|files| files[0] == files[2]).count();
+    assert!(used_again > 90, "{used_again} of 160 pushes wrote what they added");
+    registry.delete_tag(&name("acme/long"), &"v40a".parse().unwrap()).await.unwrap();
+    expected.retain(|tag| tag != "v40a");
+    assert_eq!(tags_on_disk(&folder), expected);
+    push_long(&registry, "v40a").await;
+    expected.push("v40a".into());
+    expected.sort();
+    assert_eq!(tags_on_disk(&folder), expected);
+    assert_eq!(registry.verify(false).await.unwrap().damage, []);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn only_a_spare_list_that_is_what_it_should_be_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut registry = open(&folder);
+    let repository = folder.path().join("repos/acme/long");
+    let (index, spare) = (repository.join("_oci/index.json"), repository.join("_index"));
+    let mut expected = Vec::new();
+    let mut push = async |registry: &DirectoryRegistry| {
+        let tag = format!("v{:03}", expected.len());
+        push_long(registry, &tag).await;
+        expected.push(tag);
+        assert_eq!(tags_on_disk(&folder), expected);
+    };
+    for _ in 0..20 {
+        push(&registry).await;
+    }
+    // Somebody's copy made of links stays as it was.
+    let copy = folder.path().join("copy");
+    fs::hard_link(&index, &copy).unwrap();
+    let copied = fs::read(&copy).unwrap();
+    for _ in 0..4 {
+        push(&registry).await;
+        assert_eq!(fs::read(&copy).unwrap(), copied);
+    }
+    // What a writer left who was killed, was cut off, or was none of ours.
+    let whole = fs::read(&spare).unwrap();
+    let text = String::from_utf8(whole.clone()).unwrap();
+    let end = text.rfind("}}").unwrap() + 2;
+    let mut half = whole.clone();
+    half[end..end + 9].copy_from_slice(b",{\"digest");
+    let mut early = whole.clone();
+    early[50] = b'x';
+    let short = whole[..whole.len() / 2].to_vec();
+    let long = [&whole[..], &vec![b' '; 1 << 20]].concat();
+    for content in [half, early, short, long, Vec::new(), b"]}".to_vec(), vec![b' '; whole.len()]] {
+        for registry in [&registry, &open(&folder)] {
+            fs::write(&spare, &content).unwrap();
+            push(registry).await;
+        }
+    }
+    fs::remove_file(&spare).unwrap();
+    std::os::unix::fs::symlink(&index, &spare).unwrap();
+    push(&registry).await;
+    fs::remove_file(&spare).unwrap();
+    fs::hard_link(&index, &spare).unwrap();
+    push(&open(&folder)).await;
+    let _ = fs::remove_file(&spare);
+    fs::create_dir(&spare).unwrap();
+    push(&registry).await;
+    push(&registry).await;
+    fs::remove_dir(&spare).unwrap();
+    // Where there are no links, none is kept.
+    Arc::get_mut(&mut registry.store).unwrap().layout.link = |_, _| Err(ErrorKind::TooManyLinks.into());
+    for _ in 0..3 {
+        let _ = fs::remove_file(&spare);
+        push(&registry).await;
+        assert!(!spare.exists());
+    }
+    assert_eq!(fs::read_dir(&repository).unwrap().count(), 2, "`_oci` and `_lock`");
+}
+
+#[tokio::test]
+async fn a_long_list_that_became_short_keeps_nothing_beside() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder);
+    let mut digests = Vec::new();
+    for number in 0..20 {
+        digests.push(push_long(&registry, &format!("v{number}")).await);
+    }
+    for digest in digests {
+        registry.delete_manifest(&name("acme/long"), &digest).await.unwrap();
+    }
+    push_long(&registry, "v1").await;
+    assert_eq!(tags_on_disk(&folder), ["v1"]);
+    assert!(!folder.path().join("repos/acme/long/_index").exists());
 }

@@ -143,14 +143,12 @@ impl Store {
         }
         let mut tagged = Vec::new();
         let mut references = References::new();
-        match self.read_index(repository) {
-            Ok((index, _)) => {
-                for entry in index.entries() {
-                    let Some(digest) = &entry.digest else { continue };
-                    if let Some(tag) = &entry.tag {
-                        tagged.push((tag.clone(), digest.clone()));
-                    }
-                    self.follow(repository, digest, &entry.media_type, &bad, &mut references, &mut damage);
+        match self.read_index(repository, String::new()) {
+            Ok(loaded) => {
+                for entry in loaded.index.entries() {
+                    let Some(digest) = entry.digest else { continue };
+                    self.follow(repository, &digest, entry.media_type, &bad, &mut references, &mut damage);
+                    tagged.extend(entry.tag.map(|tag| (tag, digest)));
                 }
             }
             Err(error) => damage.push(Damage::of(None, DamageKind::Index, error.to_string())),

@@ -71,6 +71,12 @@ impl Connection {
         self.receive(&mut |_| {}).await
     }
 
+    /// Sends a HEAD request, which is answered without a body whatever the head says of one.
+    pub(crate) async fn send_head(&mut self, request: &[u8]) -> Result<Head> {
+        self.stream.write_all(request).await?;
+        self.head().await
+    }
+
     /// The body at a path; an error unless the answer is 200.
     pub(crate) async fn body(&mut self, address: &str, path: &str) -> Result<Vec<u8>> {
         self.stream.write_all(&get(address, path)).await?;
@@ -181,6 +187,14 @@ impl Connection {
 pub(crate) fn next_path(head: &Head) -> Option<String> {
     let (_, rest) = head.link.as_deref()?.split_once('<')?;
     rest.split_once('>').map(|(target, _)| target.to_owned())
+}
+
+/// The path of a location with or without its origin.
+pub(crate) fn path_of(location: &str) -> String {
+    match location.split_once("://") {
+        Some((_, rest)) => rest.find('/').map_or_else(|| "/".to_owned(), |at| rest[at..].to_owned()),
+        None => location.to_owned(),
+    }
 }
 
 /// Runs on a thread with one of its own runtimes, as everything here does that is timed.

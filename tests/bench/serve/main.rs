@@ -13,7 +13,9 @@ mod memory;
 mod modules;
 mod peers;
 mod processes;
+mod pushes;
 mod report;
+mod throughput;
 mod versions_cold;
 mod versions_warm;
 
@@ -63,8 +65,10 @@ enum Section {
     VersionsCold,
     /// Peak memory with large bodies
     Memory,
-    /// Large blobs beside other servers
+    /// Blobs beside other servers
     Blobs,
+    /// Pushes beside another registry, and by how much is there already; and the start
+    Pushes,
 }
 
 fn main() -> Result<ExitCode> {
@@ -87,6 +91,7 @@ fn main() -> Result<ExitCode> {
             Section::VersionsCold => versions_cold::measure(&mut report, options.rounds)?,
             Section::Memory => memory::measure(&mut report)?,
             Section::Blobs => blobs::measure(&mut report, options.rounds)?,
+            Section::Pushes => pushes::measure(&mut report, options.rounds)?,
         }
     }
     match options.format {

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use sha2::{Digest as _, Sha256};
 
-use crate::client::{Connection, Head, block_on, get};
+use crate::client::{Connection, Head, block_on, get, path_of};
 use crate::processes::{Ocimod, Server};
 use crate::report::{Demand, Measurement, Report, number};
 
@@ -141,12 +141,4 @@ fn push_and_pull(address: &str) -> Result<()> {
         ensure!(head.status == 200 && length == (BLOB * MIB) as u64, "GET: {}, {length} bytes", head.status);
         Ok(())
     })
-}
-
-/// A location with or without its origin.
-fn path_of(location: &str) -> String {
-    match location.split_once("://") {
-        Some((_, rest)) => rest.find('/').map_or_else(|| "/".to_owned(), |at| rest[at..].to_owned()),
-        None => location.to_owned(),
-    }
 }

@@ -1,11 +1,12 @@
-//! What `ocimod serve` is compared with, and a registry that counts: this program once more, so that both sides of a comparison
-//! are processes of their own.
+//! What `ocimod serve` is compared with: servers of others, and this program once more, as a bare handler or as a registry that
+//! counts, so that both sides of a comparison are processes of their own.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
+use std::fs;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,6 +24,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::modules;
+use crate::processes::{self, Server};
 
 /// How many tags every module of the mock registry has.
 pub(crate) const TAGS: usize = 10_000;
@@ -192,4 +194,43 @@ impl Registry {
         let headers = [(header::CONTENT_TYPE.as_str(), IMAGE_MANIFEST), ("docker-content-digest", &digest)];
         Some((headers, bytes).into_response())
     }
+}
+
+/// Distribution's registry and the folder of its storage, which is empty; `None` where it is not installed. Its log has errors alone.
+pub(crate) fn docker_registry(processor: Option<usize>) -> Result<Option<(Server, PathBuf)>> {
+    let Some(program) = processes::find("docker-registry") else { return Ok(None) };
+    let home = tempfile::tempdir()?;
+    let storage = home.path().join("storage");
+    let address = processes::free_address()?;
+    let configuration = home.path().join("configuration.yml");
+    let text = format!(
+        "version: 0.1\nlog:\n  level: error\n  accesslog:\n    disabled: true\nstorage:\n  filesystem:\n    rootdirectory: {}\n\
+         http:\n  addr: {address}\n",
+        storage.display()
+    );
+    fs::write(&configuration, text)?;
+    let arguments = ["serve", &configuration.display().to_string()];
+    Ok(Some((processes::foreign(&program, home, &arguments, address, processor)?, storage)))
+}
+
+/// Nginx with a folder as its root; `None` where it is not installed. As it comes with Debian: with `sendfile`, and a line for each
+/// request in a log. Its connections are kept for as long as the client likes.
+pub(crate) fn nginx(root: &Path, processor: Option<usize>) -> Result<Option<Server>> {
+    let Some(program) = processes::find("nginx") else { return Ok(None) };
+    let home = tempfile::tempdir()?;
+    let address = processes::free_address()?;
+    let configuration = home.path().join("nginx.conf");
+    let text = format!(
+        "daemon off;\nmaster_process off;\npid {home}/pid;\nerror_log {home}/error.log;\nevents {{}}\nhttp {{\n  sendfile on;\n  \
+         tcp_nopush on;\n  access_log {home}/access.log;\n  keepalive_requests 1000000000;\n  client_body_temp_path {home}/body;\n  \
+         proxy_temp_path {home}/proxy;\n  fastcgi_temp_path {home}/fastcgi;\n  uwsgi_temp_path {home}/uwsgi;\n  \
+         scgi_temp_path {home}/scgi;\n  server {{\n    listen {address};\n    root {root};\n  }}\n}}\n",
+        home = home.path().display(),
+        root = root.display(),
+    );
+    fs::write(&configuration, text)?;
+    let arguments = ["-p", &home.path().display().to_string(), "-c", &configuration.display().to_string()]
+        .map(str::to_owned);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    processes::foreign(&program, home, &arguments, address, processor).map(Some)
 }

@@ -25,6 +25,8 @@ pub(crate) struct Server {
     child: Child,
     /// A peer of ours ends when this closes, also where we are killed.
     _stdin: Option<ChildStdin>,
+    /// Removed when it has ended.
+    _home: Option<TempDir>,
 }
 
 impl Server {
@@ -191,7 +193,8 @@ impl Ocimod {
             .envs(variables.iter().copied())
             .stdout(Stdio::null())
             .stderr(fs::File::create(&log_file)?);
-        let mut server = Server { child: command.spawn()?, address: String::new(), _stdin: None };
+        let mut server =
+            Server { child: command.spawn()?, address: String::new(), _stdin: None, _home: None };
         let address = || Some(fs::read_to_string(&address_file).ok()?.trim().to_owned());
         let started = wait_for(&mut server.child, address);
         server.address = started.with_context(|| fs::read_to_string(&log_file).unwrap_or_default())?;
@@ -206,19 +209,25 @@ pub(crate) fn peer(peer: &Peer, processor: Option<usize>) -> Result<Server> {
     let mut child = command.spawn()?;
     let stdin = child.stdin.take();
     let stdout = child.stdout.take().context("the peer's output")?;
-    let mut server = Server { child, address: String::new(), _stdin: stdin };
+    let mut server = Server { child, address: String::new(), _stdin: stdin, _home: None };
     BufReader::new(stdout).read_line(&mut server.address)?;
     server.address = server.address.trim().to_owned();
     ensure!(!server.address.is_empty(), "the peer {peer} did not start");
     Ok(server)
 }
 
-/// Another's server, that is known to be ready once it takes connections at the address.
-pub(crate) fn foreign(program: &Path, home: &Path, arguments: &[&str], address: &str) -> Result<Server> {
-    let mut command = isolated(program, home, None);
+/// Another's server with a folder of its own, that is known to be ready once it takes connections at the address.
+pub(crate) fn foreign(
+    program: &Path,
+    home: TempDir,
+    arguments: &[&str],
+    address: String,
+    processor: Option<usize>,
+) -> Result<Server> {
+    let mut command = isolated(program, home.path(), processor);
     command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut server = Server { child: command.spawn()?, address: address.to_owned(), _stdin: None };
-    let is_ready = || std::net::TcpStream::connect(address).ok();
+    let mut server = Server { child: command.spawn()?, address, _stdin: None, _home: Some(home) };
+    let is_ready = || std::net::TcpStream::connect(&server.address).ok();
     wait_for(&mut server.child, is_ready).with_context(|| program.display().to_string())?;
     Ok(server)
 }
