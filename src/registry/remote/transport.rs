@@ -152,6 +152,11 @@ impl Transport {
         }
     }
 
+    /// How long is waited.
+    pub(super) fn timeouts(&self) -> &Timeouts {
+        &self.timeouts
+    }
+
     /// How often a request may be sent.
     pub(super) fn retry(&self) -> &RetryPolicy {
         &self.retry
