@@ -15,6 +15,7 @@ mod metrics;
 mod modules_access;
 mod published_versions;
 mod push;
+mod quirks;
 mod redirect;
 mod regression;
 mod serve;

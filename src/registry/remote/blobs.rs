@@ -138,7 +138,7 @@ impl RemoteRegistry {
     ) -> bool {
         let from_query = from.map(|from| format!("&from={from}")).unwrap_or_default();
         let path = format!("v2/{repository}/blobs/uploads/?mount={digest}{from_query}");
-        let call = Call::new(Method::POST, path, Scopes::mount(repository, from)).empty_body().once();
+        let call = Call::new(Method::POST, path, Scopes::mount(repository, from)).empty_body();
         let Ok(response) = self.client.write(call).await else { return false };
         if response.status() == StatusCode::ACCEPTED
             && let Ok(Some(session)) = self.client.location(&response)

@@ -122,8 +122,8 @@ impl RemoteRegistry {
             }
         }
         let subject = pushed?;
-        self.keep_referrer(repository, new, &manifest, &digest, subject.as_ref()).await?;
-        Ok(PutManifest { digest, subject })
+        let is_kept = self.keep_referrer(repository, new, &manifest, &digest, subject.as_ref()).await?;
+        Ok(PutManifest { digest, subject: subject.filter(|_| is_kept) })
     }
 
     /// The tags of a push that are not there; an error where one is and points at something else.

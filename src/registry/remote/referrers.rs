@@ -77,7 +77,7 @@ impl RemoteRegistry {
         let response = self.client.get(call).await?;
         match response.status() {
             StatusCode::OK => {
-                let next = paging::next_query(response.url(), response.headers());
+                let next = paging::next_query(&self.client, &response)?;
                 let next = next.filter(|next| Some(next.as_str()) != query);
                 let body = self.client.transport.body(response, MAX_MANIFEST_SIZE).await?;
                 let index = Manifest::parse(IMAGE_INDEX, &body)?;
@@ -107,8 +107,8 @@ impl RemoteRegistry {
         }
     }
 
-    /// Sees to it that a manifest that was pushed is found by its subject. `kept`: what the registry says to do itself, which
-    /// is believed once its list answers (ECR said so before it had one).
+    /// Sees to it that a manifest that was pushed is found by its subject; answers whether the registry does that itself. `kept`: what
+    /// it says of that, which is believed once its list answers (ECR said so before it had one).
     pub(super) async fn keep_referrer(
         &self,
         repository: &Repository,
@@ -116,17 +116,18 @@ impl RemoteRegistry {
         manifest: &Manifest,
         digest: &Digest,
         kept: Option<&Digest>,
-    ) -> Result<()> {
-        let Some(subject) = &manifest.subject else { return Ok(()) };
+    ) -> Result<bool> {
+        let Some(subject) = &manifest.subject else { return Ok(false) };
         if kept == Some(&subject.digest)
             && self.ask_referrers(repository, &subject.digest, None, None).await?.is_some()
         {
-            return Ok(());
+            return Ok(true);
         }
         let mut descriptor = Descriptor::new(&new.media_type, digest.clone(), new.bytes.len() as u64);
         descriptor.artifact_type = manifest.referrer_type().map(str::to_owned);
         descriptor.annotations = manifest.annotations.clone();
-        self.edit_fallback(repository, &subject.digest, &Edit::Add(&descriptor)).await
+        self.edit_fallback(repository, &subject.digest, &Edit::Add(&descriptor)).await?;
+        Ok(false)
     }
 
     /// Sees to it that a manifest that was deleted is found by its subject no longer, where the registry keeps no list itself.

@@ -758,9 +758,22 @@ async fn tags_are_paged_by_link_with_whatever_it_holds() {
 #[tokio::test]
 async fn a_link_to_elsewhere_is_not_followed() {
     let thief = Scripted::start(|_, _| reply(200, &[], r#"{"tags":["stolen"]}"#)).await;
-    let link = format!("<{}>; rel=\"next\"", thief.url("/v2/acme/vpc/tags/list?last=a"));
-    let registry = TokenRegistry::start(move |_| reply(200, &[("link", &link)], r#"{"tags":["a"]}"#)).await;
-    assert_eq!(all(&remote_as(&registry.server, "ann")).await.unwrap(), ["a"]);
+    let port = thief.address.port();
+    let linking = async |host: &str| {
+        let link = format!("<http://{host}:{port}/v2/acme/vpc/tags/list?last=a>; rel=\"next\"");
+        TokenRegistry::start(move |_| reply(200, &[("link", &link)], r#"{"tags":["a"],"manifests":[]}"#))
+            .await
+    };
+    let other_host = linking("localhost").await;
+    let remote = remote_as(&other_host.server, "ann");
+    let error = all(&remote).await.unwrap_err();
+    assert!(matches!(error, RegistryError::Protocol { .. }), "nobody knows what is missing: {error}");
+    let page = PageRequest::default();
+    remote.referrers(&repository(), &Digest::of(b"x"), None, &page).await.unwrap_err();
+
+    // Behind a proxy a registry may not know its own port: what the link asks for is asked of the registry itself.
+    let other_port = linking("127.0.0.1").await;
+    assert_eq!(all(&remote_as(&other_port.server, "ann")).await.unwrap(), ["a"]);
     assert!(thief.requests().is_empty());
 }
 
@@ -1038,7 +1051,8 @@ async fn a_mount_is_done_or_it_is_not() {
         assert_eq!(remote.mount(&repository(), &digest, Some(&other)).await.unwrap(), done, "{code}");
         let lines = registry.server.lines();
         let mount = format!("POST /v2/acme/vpc/blobs/uploads/?mount={digest}&from=acme/other");
-        assert_eq!(lines.iter().filter(|line| **line == mount).count(), 1, "{lines:?}");
+        let tries = if code == 500 { 3 } else { 1 };
+        assert_eq!(lines.iter().filter(|line| **line == mount).count(), tries, "{lines:?}");
         let scopes = "scope=repository%3Aacme%2Fvpc%3Apull%2Cpush&scope=repository%3Aacme%2Fother%3Apull";
         assert!(lines.iter().any(|line| line.contains(scopes)), "{lines:?}");
         assert_eq!(lines.iter().any(|line| line == "DELETE /u/1"), code == 202, "no session is left behind");
