@@ -10,6 +10,7 @@ mod distribution;
 mod embedded;
 mod failing_registry;
 mod foreign;
+mod hostile;
 mod interrupted_push;
 mod metrics;
 mod modules_access;

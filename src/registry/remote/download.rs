@@ -25,9 +25,6 @@ use crate::registry::{ByteStream, RegistryError, Result, verified};
 
 /// So many bytes between two breaks are progress: the tries are counted anew.
 const PROGRESS: u64 = 1024 * 1024;
-/// Bytes a second that a transfer has to have, in and out: less than any network gives that people work over, and enough for the
-/// largest module to end within a day and a half.
-pub(super) const MIN_RATE: u64 = 4 * 1024;
 
 /// A blob, or a piece of one, that is being read.
 pub(super) struct Download {
@@ -100,7 +97,7 @@ impl Download {
             bytes: cut_out(transport.stream(response)),
             breaks: 0,
             broken_at: span.start,
-            pace: Pace::new(transport.timeouts().idle),
+            pace: Pace::new(transport.timeouts().idle, transport.timeouts().least_rate),
         }
     }
 
@@ -188,13 +185,15 @@ pub(super) fn other_range(client: &Client) -> RegistryError {
 struct Pace {
     /// Over so long it is looked at: a pause alone is not slow.
     window: Duration,
+    /// Bytes a second.
+    least: u64,
     waited: Duration,
     came: u64,
 }
 
 impl Pace {
-    fn new(idle: Duration) -> Self {
-        Self { window: idle.saturating_mul(2), waited: Duration::ZERO, came: 0 }
+    fn new(idle: Duration, least: u64) -> Self {
+        Self { window: idle.saturating_mul(2), least, waited: Duration::ZERO, came: 0 }
     }
 
     /// Counts a piece that was waited for so long.
@@ -204,7 +203,7 @@ impl Pace {
         if self.waited < self.window {
             return false;
         }
-        let is_slow = u128::from(self.came) * 1000 < self.waited.as_millis() * u128::from(MIN_RATE);
+        let is_slow = u128::from(self.came) * 1000 < self.waited.as_millis() * u128::from(self.least);
         (self.waited, self.came) = (Duration::ZERO, 0);
         is_slow
     }
@@ -314,13 +313,13 @@ mod tests {
     #[test]
     fn what_drips_is_too_slow_and_a_pause_is_not() {
         let second = Duration::from_secs(1);
-        let mut pace = Pace::new(second * 30);
+        let mut pace = Pace::new(second * 30, 1000);
         assert!((0..59).all(|_| !pace.is_too_slow(second, 1)));
         assert!(pace.is_too_slow(second, 1), "sixty bytes a minute");
-        let mut pace = Pace::new(second * 30);
+        let mut pace = Pace::new(second * 30, 1000);
         assert!(!pace.is_too_slow(second * 59, 1));
-        assert!(!pace.is_too_slow(second, 60 * MIN_RATE), "a minute is looked at as one");
-        assert!((0..1000).all(|_| !pace.is_too_slow(second, MIN_RATE)));
+        assert!(!pace.is_too_slow(second, 60_000), "a minute is looked at as one");
+        assert!((0..1000).all(|_| !pace.is_too_slow(second, 1000)));
         // What came fast at first does not make up for what drips later.
         assert!((0..60).any(|_| pace.is_too_slow(second, 1)));
     }

@@ -18,7 +18,6 @@ use url::Url;
 use super::RemoteRegistry;
 use super::authorization::Scopes;
 use super::client::{Call, Purpose, Subject};
-use super::download::MIN_RATE;
 use super::provisioning;
 use super::redirect::{MAX_REDIRECTS, RedirectError};
 use super::retry;
@@ -124,7 +123,8 @@ impl RemoteRegistry {
             .header(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"))
             .header(CONTENT_LENGTH, HeaderValue::from(size));
         let transport = &self.client.transport;
-        let longest = transport.timeouts().commit + Duration::from_secs(size / MIN_RATE);
+        let timeouts = transport.timeouts();
+        let longest = timeouts.commit + Duration::from_secs(size / timeouts.least_rate.max(1));
         timeout(longest, self.client.send_stream(call, bytes))
             .await
             .map_err(|_| transport.unavailable("it takes the upload too slowly to come to an end"))?

@@ -440,7 +440,7 @@ async fn a_registry_that_never_answers_is_left() {
     let registry = listener.local_addr().unwrap().to_string().parse().unwrap();
     let options = RemoteOptions {
         plain_http: Some(true),
-        timeouts: Timeouts { answer: moment, idle: moment, commit: moment },
+        timeouts: Timeouts { answer: moment, idle: moment, commit: moment, ..Timeouts::default() },
         retry: RetryPolicy { tries: 1, ..RetryPolicy::default() },
         ..RemoteOptions::new(registry, CredentialSource::none())
     };
