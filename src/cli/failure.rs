@@ -229,7 +229,9 @@ fn one_line(text: &str) -> String {
 impl Classify for RegistryError {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::RepositoryUnknown(_) | Self::ManifestUnknown { .. } => ErrorKind::NotFound,
+            Self::RepositoryUnknown(_) | Self::RepositoryNotMade { .. } | Self::ManifestUnknown { .. } => {
+                ErrorKind::NotFound
+            }
             Self::TagExists { .. } => ErrorKind::Immutable,
             Self::Unauthorized { .. } => ErrorKind::Unauthorized,
             Self::Denied { .. } => ErrorKind::Denied,
@@ -255,6 +257,10 @@ impl Classify for RegistryError {
         Some(match self {
             Self::Unauthorized { registry, .. } => {
                 format!("log in with `ocimod login {registry}`; a login of docker, podman or crane will do too")
+            }
+            Self::RepositoryNotMade { command: Some(command), .. } => format!("make it first: {command}"),
+            Self::RepositoryNotMade { .. } => {
+                "make it first, or the project that it belongs to, by the registry's own means".into()
             }
             Self::TagExists { .. } => "publish the change under a new version".into(),
             Self::NoCatalog => "name the module, as in `ocimod list acme/vpc/aws`, or all modules in a file: `--catalog FILE`".into(),

@@ -170,6 +170,11 @@ impl OperationError {
         }
     }
 
+    /// Whether a registry says no in a way that may as well mean that there is nothing.
+    pub fn may_be_absence(&self) -> bool {
+        matches!(self.cause(), Self::Registry { source, .. } if source.may_be_absence())
+    }
+
     /// Whether a registry has gone or asks for patience, so that a second try may help.
     pub fn is_passing(&self) -> bool {
         matches!(self.cause(), Self::Registry { source, .. } if source.is_passing())

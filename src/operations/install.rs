@@ -272,8 +272,15 @@ impl Installer {
         };
         // Together: where the registry is far, the one that is not there would cost as much time as the one that is.
         let listed = join_all(places.iter().map(|place| published::at(module, place))).await;
+        let mut unknown = None;
         for (place, published) in places.iter().zip(listed) {
-            let published = published?;
+            let published = match published {
+                Err(error) if error.may_be_absence() => {
+                    unknown.get_or_insert(error);
+                    continue;
+                }
+                published => published?,
+            };
             // A repository that has nothing but marks withdraws what is in others alone.
             if published.versions.is_empty() {
                 own.yanked.extend(published.yanked().await?.keys().cloned());
@@ -290,7 +297,11 @@ impl Installer {
             }
             own.all.push(published);
         }
-        Ok(own)
+        match unknown {
+            // It may be the one that nothing can be said of.
+            Some(unknown) if !own.exists() => Err(unknown),
+            _ => Ok(own),
+        }
     }
 
     /// Whether a repository holds the module that is asked for, and not one of the same name on another host.
@@ -444,6 +455,11 @@ impl Installer {
                     if published.listed().any(|listed| listed == version) {
                         return Err(error);
                     }
+                    outage.get_or_insert(error);
+                    continue;
+                }
+                // Neither does a repository that may or may not be there.
+                Err(error) if error.may_be_absence() => {
                     outage.get_or_insert(error);
                     continue;
                 }

@@ -94,29 +94,34 @@ impl DependencyForm {
 /// The versions of a module; [`OperationError::NoModule`] where there are none.
 pub async fn find(routes: &Routes, module: &ModuleName) -> Result<Published> {
     let places = routes.places(module)?;
+    let mut unknown = None;
     for place in &places {
-        let published = at(module, place).await?;
+        let Some(published) = at_or_unknown(module, place, &mut unknown).await? else { continue };
         if !published.versions.is_empty() && published.holds(module).await? {
             return Ok(published);
         }
     }
-    Err(no_module(module, &places))
+    Err(unknown.unwrap_or_else(|| no_module(module, &places)))
 }
 
 /// The repository that is the module's own: where its versions are, else where the first would be pushed. Never one that another module
 /// has.
 pub(super) async fn home(routes: &Routes, module: &ModuleName) -> Result<Published> {
     let places = routes.places(module)?;
-    let mut free = None;
+    let (mut free, mut unknown) = (None, None);
     for place in &places {
-        let published = at(module, place).await?;
+        let Some(published) = at_or_unknown(module, place, &mut unknown).await? else { continue };
         if published.versions.is_empty() {
             free.get_or_insert(published);
         } else if published.holds(module).await? {
             return Ok(published);
         }
     }
-    free.ok_or_else(|| no_module(module, &places))
+    match unknown {
+        // It may be the one that is not known of.
+        Some(unknown) => Err(unknown),
+        None => free.ok_or_else(|| no_module(module, &places)),
+    }
 }
 
 fn no_module(module: &ModuleName, places: &[Place]) -> OperationError {
@@ -130,14 +135,23 @@ pub async fn at(module: &ModuleName, place: &Place) -> Result<Published> {
         Err(error) if error.is_not_found() => Vec::new(),
         tags => tags.map_err(OperationError::registry(place.name()))?,
     };
-    Ok(Published {
-        module: module.clone(),
-        place: place.clone(),
-        marks: artifact::yank_tags(&tags),
-        yanked: Arc::default(),
-        versions: artifact::versions(tags),
-        loaded: Arc::default(),
-    })
+    Ok(Published::of_tags(module, place, tags))
+}
+
+/// The same, where another repository may have the module: of one that may or may not be there `unknown` is told, and the others are
+/// still looked at.
+pub(super) async fn at_or_unknown(
+    module: &ModuleName,
+    place: &Place,
+    unknown: &mut Option<OperationError>,
+) -> Result<Option<Published>> {
+    match at(module, place).await {
+        Err(error) if error.may_be_absence() => {
+            unknown.get_or_insert(error);
+            Ok(None)
+        }
+        published => published.map(Some),
+    }
 }
 
 /// The module that an address names. A provider, or a place in a registry, is none.
@@ -182,6 +196,18 @@ pub async fn select(
 }
 
 impl Published {
+    /// What the tags of a repository say.
+    pub(super) fn of_tags(module: &ModuleName, place: &Place, tags: Vec<Tag>) -> Self {
+        Self {
+            module: module.clone(),
+            place: place.clone(),
+            marks: artifact::yank_tags(&tags),
+            yanked: Arc::default(),
+            versions: artifact::versions(tags),
+            loaded: Arc::default(),
+        }
+    }
+
     /// Leaves only the versions that an address asks for.
     pub fn keep(&mut self, query: Option<&VersionQuery>) {
         match query {

@@ -113,9 +113,12 @@ impl Push<'_> {
     /// module has that place.
     async fn find_place(&mut self, places: &[Place]) -> Result<Published> {
         let pushed = self.named.module.path().clone();
-        let mut first = None;
+        let (mut first, mut unknown) = (None, None);
         for place in places {
-            let published = published::at(&self.named.module, place).await?;
+            let module = &self.named.module;
+            // A first push into a repository that is not there yet, or one that is not allowed: the push itself tells.
+            let published = published::at_or_unknown(module, place, &mut unknown).await?;
+            let published = published.unwrap_or_else(|| Published::of_tags(module, place, Vec::new()));
             let owner = published.owner().await?;
             // A placeholder host gives way to a real one, and not the other way round.
             let takes_over = |owner: &CuePath| {
@@ -401,7 +404,7 @@ impl Push<'_> {
     async fn has(&self, digest: &Digest) -> Result<bool> {
         match self.place.registry().blob_size(&self.place.repository, digest).await {
             Ok(_) => Ok(true),
-            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) if error.may_be_absence() => Ok(false),
             Err(error) => Err(OperationError::registry(self.place.name())(error)),
         }
     }
@@ -446,7 +449,7 @@ impl Push<'_> {
         match self.place.registry().manifest_head(&self.place.repository, &reference).await {
             Ok(head) if head.digest != *ours => Err(self.rival(tag, head.digest)),
             Ok(_) => Ok(()),
-            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) if error.may_be_absence() => Ok(()),
             Err(error) => Err(OperationError::registry(self.place.name())(error)),
         }
     }

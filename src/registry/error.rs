@@ -15,6 +15,16 @@ pub enum RegistryError {
     /// There is no such repository, or the caller may not know of it.
     #[error("there is no repository `{0}`")]
     RepositoryUnknown(String),
+    /// A push into a repository that is not there, of a registry that makes none by itself.
+    #[error("{registry} has no repository `{repository}`, and makes none when something is pushed")]
+    RepositoryNotMade {
+        /// Host of the registry.
+        registry: String,
+        /// The repository.
+        repository: String,
+        /// What makes it, to be typed into a shell, where that is known.
+        command: Option<String>,
+    },
     /// There is no such tag or manifest in the repository.
     #[error("there is no manifest `{reference}` in `{repository}`")]
     ManifestUnknown {
@@ -160,6 +170,12 @@ impl RegistryError {
         )
     }
 
+    /// Whether the thing that was asked for may not be there. Many registries answer 403 for that too, so that nobody learns of it
+    /// who may not know; nobody can tell then which of the two it is.
+    pub fn may_be_absence(&self) -> bool {
+        self.is_not_found() || matches!(self, Self::Denied { .. })
+    }
+
     /// Whether a second try may help.
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::Unavailable { .. } | Self::TooManyRequests { .. })
@@ -168,7 +184,7 @@ impl RegistryError {
     /// The specification's code for this error; `None` for a failure of the server itself.
     pub fn code(&self) -> Option<ErrorCode> {
         Some(match self {
-            Self::RepositoryUnknown(_) => ErrorCode::NameUnknown,
+            Self::RepositoryUnknown(_) | Self::RepositoryNotMade { .. } => ErrorCode::NameUnknown,
             Self::ManifestUnknown { .. } => ErrorCode::ManifestUnknown,
             Self::BlobUnknown(_) => ErrorCode::BlobUnknown,
             Self::UploadUnknown => ErrorCode::BlobUploadUnknown,
@@ -197,6 +213,11 @@ impl RegistryError {
     pub(super) fn duplicate(&self) -> Self {
         match self {
             Self::RepositoryUnknown(name) => Self::RepositoryUnknown(name.clone()),
+            Self::RepositoryNotMade { registry, repository, command } => Self::RepositoryNotMade {
+                registry: registry.clone(),
+                repository: repository.clone(),
+                command: command.clone(),
+            },
             Self::ManifestUnknown { repository, reference } => {
                 Self::ManifestUnknown { repository: repository.clone(), reference: reference.clone() }
             }

@@ -13,7 +13,10 @@ mod error;
 pub mod remote;
 pub(crate) mod whole_file;
 
+use std::collections::HashSet;
+use std::hash::Hash;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -43,20 +46,12 @@ pub trait Registry: Send + Sync {
         unsupported("listing tags")
     }
 
-    /// Every tag of a repository. At most `limit`: a registry that goes on without end is broken off with an error.
+    /// Every tag of a repository, each once. At most `limit`: a registry that goes on without end is broken off with an error.
     fn all_tags<'a>(&'a self, repository: &'a Repository, limit: usize) -> Answer<'a, Vec<Tag>> {
         Box::pin(async move {
-            let (mut tags, mut pages) = (Vec::new(), Pages::default());
-            loop {
-                let page = self.tags(repository, &pages.request).await?;
-                tags.extend(page.items);
-                if tags.len() > limit {
-                    return Err(RegistryError::TooMany { what: "tags", limit });
-                }
-                if !pages.turn(page.next)? {
-                    return Ok(tags);
-                }
-            }
+            let mut pages = Pages::new("tags", limit, MAX_LIST_TIME);
+            while pages.take(self.tags(repository, &pages.request).await?)? {}
+            Ok(pages.entries)
         })
     }
 
@@ -355,30 +350,67 @@ impl UploadId {
 
 /// A list of more pages goes on without end: with a hundred entries a page it would be longer than any that is taken.
 const MAX_PAGES: usize = 10_000;
+/// So long a list may take: enough for the longest that is taken, from a registry on another continent.
+const MAX_LIST_TIME: Duration = Duration::from_mins(15);
 
-/// Goes through the pages of a list, and breaks off one that has no end: a page may be empty, so that counting entries is not
-/// enough.
-#[derive(Default)]
-struct Pages {
+/// Goes through the pages of a list, and breaks off one that has no end: a page may be empty, may come again, or may take its time,
+/// so that counting entries is not enough.
+struct Pages<T> {
     /// The page to be read.
     request: PageRequest,
+    /// What there was on those before, each once and in the order of the registry.
+    entries: Vec<T>,
+    seen: HashSet<T>,
+    /// What the entries are, and how many of them are taken.
+    what: &'static str,
+    limit: usize,
     read: usize,
+    until: Instant,
     /// Where an earlier page ended. It moves up at every power of two, so that a list that goes in circles, however large,
     /// comes back to it (Brent).
     landmark: Option<String>,
 }
 
-impl Pages {
-    /// Turns to the page behind the one that was read; `false` where that was the last.
-    fn turn(&mut self, next: Option<String>) -> Result<bool> {
-        let Some(next) = next else { return Ok(false) };
+impl<T: Clone + Eq + Hash> Pages<T> {
+    fn new(what: &'static str, limit: usize, time: Duration) -> Self {
+        Self {
+            request: PageRequest::default(),
+            entries: Vec::new(),
+            seen: HashSet::new(),
+            what,
+            limit,
+            read: 0,
+            until: Instant::now() + time,
+            landmark: None,
+        }
+    }
+
+    /// Takes a page and turns to the one behind it; `false` where that was the last.
+    fn take(&mut self, page: Page<T>) -> Result<bool> {
+        let (had, came) = (self.entries.len(), page.items.len());
+        for entry in page.items {
+            if self.seen.insert(entry.clone()) {
+                self.entries.push(entry);
+            }
+        }
+        if self.entries.len() > self.limit {
+            return Err(RegistryError::TooMany { what: self.what, limit: self.limit });
+        }
+        // A page of entries that were all on others: nothing new will come.
+        let is_repeated = came > 0 && self.entries.len() == had;
+        let Some(next) = page.next.filter(|_| !is_repeated) else { return Ok(false) };
         self.read += 1;
         if self.read == MAX_PAGES {
             return Err(RegistryError::TooMany { what: "pages", limit: MAX_PAGES });
         }
+        let registry = || "the registry".to_owned();
         if self.landmark.as_ref() == Some(&next) {
             let reason = "its list goes in circles".to_owned();
-            return Err(RegistryError::Protocol { registry: "the registry".to_owned(), reason });
+            return Err(RegistryError::Protocol { registry: registry(), reason });
+        }
+        if Instant::now() >= self.until {
+            let reason = format!("its list of {} does not come to an end", self.what);
+            return Err(RegistryError::Unavailable { registry: registry(), reason });
         }
         if self.read.is_power_of_two() {
             self.landmark = Some(next.clone());
@@ -392,17 +424,9 @@ impl dyn Registry + '_ {
     /// The names of all repositories, page by page. At most `limit`: a registry that goes on without end is broken off with an
     /// error.
     pub async fn all_repositories(&self, limit: usize) -> Result<Vec<Repository>> {
-        let (mut names, mut pages) = (Vec::new(), Pages::default());
-        loop {
-            let page = self.repositories(&pages.request).await?;
-            names.extend(page.items);
-            if names.len() > limit {
-                return Err(RegistryError::TooMany { what: "repositories", limit });
-            }
-            if !pages.turn(page.next)? {
-                return Ok(names);
-            }
-        }
+        let mut pages = Pages::new("repositories", limit, MAX_LIST_TIME);
+        while pages.take(self.repositories(&pages.request).await?)? {}
+        Ok(pages.entries)
     }
 
     /// The bytes of a whole blob as a stream; never a location.
@@ -459,6 +483,33 @@ mod tests {
         let repositories = shared.all_repositories(10).await.err();
         assert_eq!(tags.as_ref().map(ToString::to_string), repositories.map(|error| error.to_string()));
         (tags, registry.asked.load(Ordering::Relaxed) / 2)
+    }
+
+    fn page(items: &[u32], next: &str) -> Page<u32> {
+        Page { items: items.to_vec(), next: Some(next.to_owned()) }
+    }
+
+    #[test]
+    fn a_list_has_every_entry_once_and_ends_where_nothing_new_comes() {
+        let mut pages = Pages::new("tags", 9, MAX_LIST_TIME);
+        assert!(pages.take(page(&[2, 1, 2], "a")).unwrap());
+        assert!(
+            pages.take(page(&[1, 3], "b")).unwrap(),
+            "a page may begin with what the last one ended with"
+        );
+        assert!(!pages.take(page(&[3, 1], "c")).unwrap());
+        assert_eq!(pages.entries, [2, 1, 3]);
+    }
+
+    #[test]
+    fn a_list_that_takes_too_long_is_broken_off() {
+        let mut pages = Pages::new("tags", 9, Duration::ZERO);
+        assert!(matches!(pages.take(page(&[1], "a")), Err(RegistryError::Unavailable { .. })));
+        let mut pages = Pages::new("tags", 9, Duration::ZERO);
+        assert!(
+            !pages.take(Page { items: vec![1], next: None }).unwrap(),
+            "the end is the end, whenever it comes"
+        );
     }
 
     #[tokio::test]

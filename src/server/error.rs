@@ -207,8 +207,11 @@ impl ApiError {
             StatusCode::INSUFFICIENT_STORAGE => "the server has no room left".into(),
             status if status.is_server_error() => "the server failed; its log says why".into(),
             status => match (self, self.registry_error()) {
-                // It names the registry behind the server.
+                // These name the registry behind the server.
                 (_, Some(RegistryError::Denied { .. })) => "this is not allowed".into(),
+                (_, Some(RegistryError::RepositoryNotMade { .. })) => {
+                    "there is no such repository, and none is made by a push".into()
+                }
                 // Where a module was looked for is for the operator.
                 (Self::Operation(error), _) if status == StatusCode::NOT_FOUND => match error.cause() {
                     OperationError::NoModule { module, .. } => {
@@ -298,6 +301,7 @@ impl ApiError {
 fn registry_status(error: &RegistryError, mismatch: u16) -> u16 {
     match error {
         RegistryError::RepositoryUnknown(_)
+        | RegistryError::RepositoryNotMade { .. }
         | RegistryError::ManifestUnknown { .. }
         | RegistryError::BlobUnknown(_)
         | RegistryError::UploadUnknown => 404,

@@ -205,7 +205,10 @@ async fn append(
         offset += piece.len() as u64;
     };
     // What arrived before an error counts: the upload goes on from there.
-    file.flush().await.map_err(writing(path))?;
+    let flushed = file.flush().await;
+    // To close it is not enough: a program that is being started at this moment holds every file that is open here.
+    let _ = file.into_std().await.unlock();
+    flushed.map_err(writing(path))?;
     outcome.map(|()| offset)
 }
 

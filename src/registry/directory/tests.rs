@@ -358,6 +358,21 @@ async fn an_upload_goes_on_after_a_restart() {
 }
 
 #[tokio::test]
+async fn a_program_that_is_started_does_not_hold_an_upload() {
+    let folder = TempDir::new().unwrap();
+    let (registry, repository) = (open(&folder), name("acme/vpc"));
+    let upload = registry.open_upload(&repository, Algorithm::Sha256).await.unwrap();
+    let held = registry.store.hold_upload(&repository, &upload).unwrap();
+    // What a child has between its start and the program that it becomes.
+    let inherited = held.file.try_clone().unwrap();
+    let path = registry.store.layout.upload(&repository, &upload);
+    let piece = stream::iter([Ok(Bytes::from_static(b"abc"))]).boxed();
+    super::append(&registry.store, held.file, &path, 0, piece).await.unwrap();
+    registry.finish_upload(&repository, &upload, &Digest::of(b"abc")).await.unwrap();
+    drop(inherited);
+}
+
+#[tokio::test]
 async fn one_request_at_a_time_appends_to_an_upload() {
     let folder = tempfile::tempdir().unwrap();
     let registry = open(&folder);

@@ -6,7 +6,9 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
+use reqwest::header::{
+    CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, WWW_AUTHENTICATE,
+};
 use reqwest::{Method, Response, StatusCode};
 use serde::Deserialize;
 use tokio::sync::OnceCell;
@@ -366,6 +368,10 @@ impl Client {
             return self.passing(&response);
         }
         if status == StatusCode::UNAUTHORIZED {
+            // The token is good, and this is not among what anybody gets one for (RFC 6750 section 3.1).
+            if matches!(purpose.subject, Subject::Catalog) && lacks_scope(response.headers()) {
+                return RegistryError::NoCatalog;
+            }
             return self.authorization.refusal(&self.transport, scopes).await;
         }
         let codes = match self.transport.body(response, MAX_ERROR_BODY).await {
@@ -428,6 +434,12 @@ impl Client {
         }
         self.transport.unavailable(format!("it answers with status {}", response.status().as_u16()))
     }
+}
+
+/// Whether a challenge says that the token was not given for what was asked.
+fn lacks_scope(headers: &HeaderMap) -> bool {
+    let mut challenges = headers.get_all(WWW_AUTHENTICATE).iter();
+    challenges.any(|value| value.to_str().is_ok_and(|text| text.contains("insufficient_scope")))
 }
 
 /// A path, with query, below the registry's base.

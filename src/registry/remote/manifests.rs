@@ -10,6 +10,7 @@ use reqwest::{Method, Response, StatusCode};
 use super::RemoteRegistry;
 use super::authorization::Scopes;
 use super::client::{Call, Purpose, Subject};
+use super::provisioning;
 use crate::oci::{
     Algorithm, Digest, Hasher, IMAGE_INDEX, IMAGE_MANIFEST, MANIFEST_TYPES, MAX_MANIFEST_SIZE, Manifest,
     ManifestError, Reference, Repository, Tag,
@@ -121,8 +122,8 @@ impl RemoteRegistry {
             }
         }
         let subject = pushed?;
-        self.keep_referrer(repository, new, &manifest, &digest, subject.as_ref()).await?;
-        Ok(PutManifest { digest, subject })
+        let is_kept = self.keep_referrer(repository, new, &manifest, &digest, subject.as_ref()).await?;
+        Ok(PutManifest { digest, subject: subject.filter(|_| is_kept) })
     }
 
     /// The tags of a push that are not there; an error where one is and points at something else.
@@ -192,6 +193,7 @@ impl RemoteRegistry {
         let status = response.status();
         let purpose = Purpose { operation: "pushing manifests", subject: Subject::Repository(repository) };
         let error = self.client.failure(response, &scopes, purpose).await;
+        let error = provisioning::of_push(error, &self.client.transport.registry);
         // Registries with immutable tags have no common word for it.
         let may_be_immutable = matches!(status.as_u16(), 400 | 409 | 412 | 422);
         if may_be_immutable && matches!(error, RegistryError::Protocol { .. }) {
@@ -214,13 +216,37 @@ impl RemoteRegistry {
         Ok(verify(&head.digest, bytes).is_err().then_some(head.digest))
     }
 
+    /// What a manifest refers to, as far as it can be read.
+    async fn subject_of(&self, repository: &Repository, digest: &Digest) -> Result<Option<Digest>> {
+        match self.read_manifest(repository, &Reference::Digest(digest.clone())).await {
+            Ok(stored) => {
+                let manifest = Manifest::parse(&stored.media_type, &stored.bytes).ok();
+                Ok(manifest.and_then(|manifest| manifest.subject).map(|subject| subject.digest))
+            }
+            Err(error) if error.is_passing() => Err(error),
+            // Whatever is the matter, to delete it is a question of its own.
+            Err(_) => Ok(None),
+        }
+    }
+
     pub(super) async fn remove_manifest(&self, repository: &Repository, reference: &Reference) -> Result<()> {
+        // Once it is gone, nobody knows any more what it referred to.
+        let listed_under = match reference {
+            Reference::Tag(_) => None,
+            Reference::Digest(digest) => {
+                self.subject_of(repository, digest).await?.map(|subject| (subject, digest))
+            }
+        };
         let scopes = Scopes::delete(repository);
         let call =
             Call::new(Method::DELETE, format!("v2/{repository}/manifests/{reference}"), scopes.clone());
         let response = self.client.write(call).await?;
         if response.status().is_success() {
-            return Ok(());
+            // Not before: a signature that could not be deleted has to be found still.
+            return match listed_under {
+                Some((subject, digest)) => self.drop_referrer(repository, &subject, digest).await,
+                None => Ok(()),
+            };
         }
         let operation = match reference {
             Reference::Tag(_) => "deleting tags",

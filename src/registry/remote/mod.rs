@@ -2,7 +2,7 @@
 //!
 //! Whatever answers is a stranger: it gets no credential that is not its own, is read no further than a limit, sends us to no
 //! place that the rules of `redirect` do not allow, and is believed no byte that has not the digest that was asked for.
-//! Its quirks are met where they occur (`paging`, `manifests`, `referrers`).
+//! Its quirks are met where they occur (`paging`, `manifests`, `referrers`, `download`, `sending`, `provisioning`).
 //!
 //! # What is left to `oci-client`, and why
 //!
@@ -23,21 +23,27 @@
 mod authorization;
 mod blobs;
 mod client;
+mod download;
 mod existence;
 mod host;
 mod manifests;
 mod paging;
+mod provisioning;
 mod proxies;
 mod redirect;
 mod referrers;
 mod retry;
 #[cfg(test)]
 mod scripted;
+mod sending;
 #[cfg(test)]
 mod tests;
 mod tls;
 mod transport;
 mod uploads;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use url::Url;
 
@@ -100,9 +106,12 @@ impl RemoteOptions {
 
 /// One registry as one identity. Repositories are named in full: a prefix is the caller's business.
 pub struct RemoteRegistry {
-    client: Client,
+    /// Shared with the blobs that are being read.
+    client: Arc<Client>,
     existence: Existence,
     habits: Habits,
+    /// The smallest blob that was refused as too large for one request: it and larger ones go in chunks.
+    refused_size: AtomicU64,
     sessions: Sessions,
 }
 
@@ -122,8 +131,14 @@ impl RemoteRegistry {
         let existence =
             Existence::new(certificates.authorities.clone(), !certificates.has_identity() && !is_proxied);
         let transport = Transport::new(registry, (tls, certificates), proxies, timeouts, retry)?;
-        let client = Client::new(transport, Authorization::new(credentials), scheme);
-        Ok(Self { client, existence, habits: Habits::default(), sessions: Sessions::default() })
+        let client = Arc::new(Client::new(transport, Authorization::new(credentials), scheme));
+        Ok(Self {
+            client,
+            existence,
+            habits: Habits::default(),
+            refused_size: AtomicU64::new(u64::MAX),
+            sessions: Sessions::default(),
+        })
     }
 
     /// Whether the registry takes the credentials for those of somebody ("Determining Support", with them).

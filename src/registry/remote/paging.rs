@@ -5,24 +5,29 @@
 //! comes after the given entry, and an end. A `Link` adds its query and nothing else to the next request: a registry, or who
 //! made up a page's `after`, cannot lead the request to another path or place.
 
+use std::fmt;
+use std::hash::Hash;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::try_join;
 use reqwest::header::{HeaderMap, LINK};
 use reqwest::{Method, Response, StatusCode};
-use serde::Deserialize;
+use serde::de::{Error as _, IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use url::Url;
 use url::form_urlencoded;
 
 use super::authorization::Scopes;
 use super::client::{Call, Client, Purpose, Subject};
-use super::redirect;
 use crate::oci::Repository;
-use crate::registry::{Page, PageRequest, Pages, RegistryError, Result};
+use crate::registry::{MAX_LIST_TIME, Page, PageRequest, Pages, Result};
 
-/// A page that is larger is no page.
-const MAX_PAGE_BYTES: u64 = 4 * 1024 * 1024;
+/// A page that is larger is no page. Artifact Registry gives everything at once, with a record for each manifest: this is enough
+/// for tens of thousands.
+const MAX_PAGE_BYTES: u64 = 16 * 1024 * 1024;
+/// A page of more entries is no page either: what two bytes of an answer stand for takes more than that in memory.
+const MAX_PAGE_ENTRIES: usize = 250_000;
 /// What is asked for where the caller does not say: the most that ECR allows.
 const PAGE_LENGTH: usize = 1000;
 /// So many pages without an entry are passed over for one that has any.
@@ -70,11 +75,52 @@ impl Field {
     }
 }
 
-/// Either answer. Entries of another kind than text are passed over: Nexus lists `null`.
+/// Either answer.
 #[derive(Deserialize)]
 struct ListAnswer {
-    tags: Option<Vec<serde_json::Value>>,
-    repositories: Option<Vec<serde_json::Value>>,
+    tags: Option<Entries>,
+    repositories: Option<Entries>,
+}
+
+/// The entries that are texts. Others are passed over: Nexus lists `null`.
+#[derive(Default)]
+struct Entries(Vec<String>);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(EntriesVisitor)
+    }
+}
+
+struct EntriesVisitor;
+
+impl<'de> Visitor<'de> for EntriesVisitor {
+    type Value = Entries;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Entries, A::Error> {
+        /// A text, or something else.
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Entry {
+            Text(String),
+            Other(IgnoredAny),
+        }
+        let (mut texts, mut count) = (Vec::new(), 0);
+        while let Some(entry) = entries.next_element()? {
+            count += 1;
+            if count > MAX_PAGE_ENTRIES {
+                return Err(A::Error::custom("too many entries"));
+            }
+            if let Entry::Text(text) = entry {
+                texts.push(text);
+            }
+        }
+        Ok(Entries(texts))
+    }
 }
 
 /// Whether a registry has refused to be told how many entries are wanted.
@@ -129,43 +175,35 @@ pub(super) async fn read_all<T>(
     limit: usize,
 ) -> Result<Vec<T>>
 where
-    T: FromStr + Clone + Ord + ToString,
+    T: FromStr + Clone + Eq + Hash + Ord + ToString,
 {
-    let (mut items, mut pages, mut empty) = (Vec::new(), Pages::default(), 0);
     let open =
         |after: Option<String>| async move { open_page(client, habits, list, None, after.as_deref()).await };
+    let (mut pages, mut empty) = (Pages::new(list.field.name(), limit, MAX_LIST_TIME), 0);
     let mut current = open(None).await?;
     loop {
         let after = pages.request.after.clone();
-        // The same page again: the list goes in circles.
+        // A link to the same page again is the end.
         let link = current.link.as_deref().map(link_after).filter(|link| Some(link) != after.as_ref());
-        let (raw, opened) = if pages.turn(link)? {
-            let (opened, raw) =
-                try_join(open(pages.request.after.clone()), current.read(client, list)).await?;
+        let (raw, opened) = if link.is_some() {
+            let (opened, raw) = try_join(open(link), current.read(client, list)).await?;
             (raw, Some(opened))
         } else {
             (current.read(client, list).await?, None)
         };
         let page = shape(raw, None, after.as_deref());
+        let next = page.next.filter(|next| Some(next) != after.as_ref());
         empty = if page.items.is_empty() { empty + 1 } else { 0 };
-        items.extend(page.items);
-        if items.len() > limit {
-            return Err(RegistryError::TooMany { what: list.field.name(), limit });
-        }
-        current = if let Some(opened) = opened {
-            opened
-        } else {
-            // A link that is left leads back to this page.
-            let next = page.next.filter(|next| Some(next) != after.as_ref());
-            let next = next.filter(|next| !next.starts_with(QUERY_MARK));
-            if !pages.turn(next)? {
-                return Ok(items);
-            }
-            open(pages.request.after.clone()).await?
-        };
-        if empty == MAX_EMPTY_PAGES {
+        if empty == MAX_EMPTY_PAGES && next.is_some() {
             return Err(client.transport.protocol("its list goes on without any entry"));
         }
+        if !pages.take(Page { items: page.items, next })? {
+            return Ok(pages.entries);
+        }
+        current = match opened {
+            Some(opened) => opened,
+            None => open(pages.request.after.clone()).await?,
+        };
     }
 }
 
@@ -228,12 +266,7 @@ impl OpenPage {
             Field::Tags => answer.tags,
             Field::Repositories => answer.repositories,
         };
-        let text = |value: serde_json::Value| match value {
-            serde_json::Value::String(text) => Some(text),
-            _ => None,
-        };
-        let entries = entries.unwrap_or_default().into_iter().filter_map(text).collect();
-        Ok(RawPage { entries, link: self.link, asked: self.asked })
+        Ok(RawPage { entries: entries.unwrap_or_default().0, link: self.link, asked: self.asked })
     }
 }
 
@@ -264,7 +297,7 @@ async fn open_page(
         let response = client.get(Call::new(Method::GET, path, list.scopes.clone())).await?;
         let status = response.status();
         if status.is_success() {
-            let link = next_query(response.url(), response.headers());
+            let link = next_query(client, &response)?;
             return Ok(OpenPage { response, link, asked });
         }
         let means_something_else = matches!(
@@ -283,21 +316,41 @@ async fn open_page(
     }
 }
 
-/// The query of the next page, from `Link` (RFC 8288) with `rel="next"` to the same origin.
-pub(super) fn next_query(base: &Url, headers: &HeaderMap) -> Option<String> {
-    let target = headers.get_all(LINK).iter().find_map(|value| next_target(value.to_str().ok()?))?;
-    let url = base.join(&target).ok().filter(|url| redirect::same_origin(base, url))?;
-    url.query().map(str::to_owned)
+/// The query of the next page, from `Link` (RFC 8288) with `rel="next"`. Where that leads to another host it is no part of this list,
+/// and the list has no end that could be believed.
+pub(super) fn next_query(client: &Client, response: &Response) -> Result<Option<String>> {
+    next_page(response.url(), response.headers())
+        .map_err(|ElsewhereError| client.transport.protocol("its list goes on at another place"))
+}
+
+/// The link to the next page leads to another host, or cannot be read.
+#[derive(Debug, PartialEq, Eq)]
+struct ElsewhereError;
+
+fn next_page(base: &Url, headers: &HeaderMap) -> Result<Option<String>, ElsewhereError> {
+    for value in headers.get_all(LINK) {
+        let Some(target) = next_target(value.to_str().map_err(|_| ElsewhereError)?)? else { continue };
+        let target = base.join(&target).map_err(|_| ElsewhereError)?;
+        // A registry behind a proxy may not know by which scheme and port it is reached.
+        if target.host() != base.host() {
+            return Err(ElsewhereError);
+        }
+        return Ok(target.query().map(str::to_owned));
+    }
+    Ok(None)
 }
 
 /// The target of the link whose relation is `next`.
-fn next_target(header: &str) -> Option<String> {
+fn next_target(header: &str) -> Result<Option<String>, ElsewhereError> {
     if header.len() > MAX_LINK {
-        return None;
+        return Err(ElsewhereError);
     }
     let mut rest = header;
     loop {
-        let (target, parameters) = rest.split_once('<')?.1.split_once('>')?;
+        let Some((target, parameters)) = rest.split_once('<').and_then(|(_, link)| link.split_once('>'))
+        else {
+            return Ok(None);
+        };
         // The parameters go on to the next comma that is not in quotes.
         let mut quoted = false;
         let end = parameters
@@ -309,13 +362,14 @@ fn next_target(header: &str) -> Option<String> {
             .map_or(parameters.len(), |(index, _)| index);
         let is_next = parameters[..end].split(';').any(|parameter| {
             let Some((name, value)) = parameter.split_once('=') else { return false };
-            let mut relations = value.trim().trim_matches('"').split_ascii_whitespace();
+            let mut relations = value.trim().trim_matches(['"', '\'']).split_ascii_whitespace();
             name.trim().eq_ignore_ascii_case("rel") && relations.any(|word| word.eq_ignore_ascii_case("next"))
         });
         if is_next {
-            return Some(target.to_owned());
+            return Ok(Some(target.trim().to_owned()));
         }
-        rest = parameters[end..].strip_prefix(',')?;
+        let Some(further) = parameters[end..].strip_prefix(',') else { return Ok(None) };
+        rest = further;
     }
 }
 
@@ -336,10 +390,10 @@ mod tests {
     use crate::oci::Tag;
     use crate::registry::Registry;
 
-    fn next(header: &str) -> Option<String> {
+    fn next(header: &str) -> Result<Option<String>, ElsewhereError> {
         let mut headers = HeaderMap::new();
         headers.insert(LINK, header.parse().unwrap());
-        next_query(&"https://r.example/v2/a/tags/list?n=1".parse().unwrap(), &headers)
+        next_page(&"https://r.example/v2/a/tags/list?n=1".parse().unwrap(), &headers)
     }
 
     #[test]
@@ -349,25 +403,53 @@ mod tests {
             r"<https://r.example/v2/a/tags/list?last=b&n=1>;rel=next",
             r#"<?last=b&n=1>; type="a,b"; REL="prev next""#,
             r#"</x?y=1>; rel="first", </v2/a/tags/list?last=b&n=1>; rel="next""#,
+            r"< /v2/a/tags/list?last=b&n=1 > ; rel = 'next'",
+            r#"<http://r.example:5000/v2/a/tags/list?last=b&n=1>; rel="next""#,
         ] {
-            assert_eq!(next(header).as_deref(), Some("last=b&n=1"), "{header}");
+            assert_eq!(next(header), Ok(Some("last=b&n=1".into())), "{header}");
         }
     }
 
     #[test]
-    fn links_to_elsewhere_and_others_are_passed_over() {
+    fn a_list_that_goes_on_elsewhere_has_no_end_that_could_be_believed() {
+        let long = format!("</v2/a/tags/list?last={}>; rel=next", "x".repeat(MAX_LINK));
         for header in [
             r#"<https://evil.example/v2/a/tags/list?last=b>; rel="next""#,
-            r#"<http://r.example/v2/a/tags/list?last=b>; rel="next""#,
             r#"<//evil.example/?last=b>; rel="next""#,
+            r#"<https://r.example@evil.example/?last=b>; rel="next""#,
+            r#"<file:///etc/passwd?last=b>; rel="next""#,
+            r#"<http://[::>; rel="next""#,
+            long.as_str(),
+        ] {
+            assert_eq!(next(header), Err(ElsewhereError), "{header}");
+        }
+    }
+
+    #[test]
+    fn other_links_are_passed_over() {
+        for header in [
             r#"</v2/a/tags/list?last=b>; rel="prev""#,
             r#"</v2/a/tags/list>; rel="next""#,
             r#"</v2/a/tags/list?last=b>; title="rel=next, x""#,
             "<",
             "",
         ] {
-            assert_eq!(next(header), None, "{header}");
+            assert_eq!(next(header), Ok(None), "{header}");
         }
+    }
+
+    #[test]
+    fn a_page_is_read_for_its_texts_within_bounds() {
+        let read = |text: &str| serde_json::from_str::<ListAnswer>(text).map(|answer| answer.tags);
+        let mixed = read(r#"{"tags":["a",null,7,{"b":["c"]},["d"],"e"],"manifest":{"sha256:f":{}}}"#);
+        assert_eq!(mixed.unwrap().unwrap().0, ["a", "e"]);
+        for nothing in ["{}", r#"{"tags":null}"#] {
+            assert!(read(nothing).unwrap().is_none());
+        }
+        assert!(read(r#"{"tags":"a"}"#).is_err());
+        let many = |count: usize| format!(r#"{{"tags":[{}0]}}"#, "0,".repeat(count - 1));
+        assert!(read(&many(MAX_PAGE_ENTRIES)).is_ok());
+        assert!(read(&many(MAX_PAGE_ENTRIES + 1)).is_err());
     }
 
     fn raw(entries: &[&str], link: Option<&str>, asked: Option<usize>) -> RawPage {

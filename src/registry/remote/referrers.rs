@@ -77,7 +77,7 @@ impl RemoteRegistry {
         let response = self.client.get(call).await?;
         match response.status() {
             StatusCode::OK => {
-                let next = paging::next_query(response.url(), response.headers());
+                let next = paging::next_query(&self.client, &response)?;
                 let next = next.filter(|next| Some(next.as_str()) != query);
                 let body = self.client.transport.body(response, MAX_MANIFEST_SIZE).await?;
                 let index = Manifest::parse(IMAGE_INDEX, &body)?;
@@ -107,8 +107,8 @@ impl RemoteRegistry {
         }
     }
 
-    /// Sees to it that a manifest that was pushed is found by its subject. `kept`: what the registry says to do itself, which
-    /// is believed once its list answers (ECR said so before it had one).
+    /// Sees to it that a manifest that was pushed is found by its subject; answers whether the registry does that itself. `kept`: what
+    /// it says of that, which is believed once its list answers (ECR said so before it had one).
     pub(super) async fn keep_referrer(
         &self,
         repository: &Repository,
@@ -116,53 +116,96 @@ impl RemoteRegistry {
         manifest: &Manifest,
         digest: &Digest,
         kept: Option<&Digest>,
-    ) -> Result<()> {
-        let Some(subject) = &manifest.subject else { return Ok(()) };
+    ) -> Result<bool> {
+        let Some(subject) = &manifest.subject else { return Ok(false) };
         if kept == Some(&subject.digest)
             && self.ask_referrers(repository, &subject.digest, None, None).await?.is_some()
         {
-            return Ok(());
+            return Ok(true);
         }
         let mut descriptor = Descriptor::new(&new.media_type, digest.clone(), new.bytes.len() as u64);
         descriptor.artifact_type = manifest.referrer_type().map(str::to_owned);
         descriptor.annotations = manifest.annotations.clone();
+        self.edit_fallback(repository, &subject.digest, &Edit::Add(&descriptor)).await?;
+        Ok(false)
+    }
+
+    /// Sees to it that a manifest that was deleted is found by its subject no longer, where the registry keeps no list itself.
+    pub(super) async fn drop_referrer(
+        &self,
+        repository: &Repository,
+        subject: &Digest,
+        deleted: &Digest,
+    ) -> Result<()> {
+        if self.ask_referrers(repository, subject, None, None).await?.is_some() {
+            return Ok(());
+        }
+        self.edit_fallback(repository, subject, &Edit::Remove(deleted)).await
+    }
+
+    async fn edit_fallback(&self, repository: &Repository, subject: &Digest, edit: &Edit<'_>) -> Result<()> {
         for _ in 0..FALLBACK_TRIES {
-            if self.write_fallback(repository, &subject.digest, &descriptor).await? {
+            if self.write_fallback(repository, subject, edit).await? {
                 return Ok(());
             }
         }
         Err(self.client.transport.unavailable("the list of referrers is written by others all the time"))
     }
 
-    /// Adds to the index under the tag. `true` once it is seen there; the last writer wins, so that has to be looked at.
+    /// Changes the index under the tag. `true` once the change is seen there; the last writer wins, so that has to be looked at.
     async fn write_fallback(
         &self,
         repository: &Repository,
         subject: &Digest,
-        added: &Descriptor,
+        edit: &Edit<'_>,
     ) -> Result<bool> {
-        let is_there = |list: &[Descriptor]| list.iter().any(|descriptor| descriptor.digest == added.digest);
         let tag = Tag::of_referrers(subject);
         // What others wrote is kept as it is, known fields and unknown ones.
         let mut index = match self.read_manifest(repository, &Reference::Tag(tag.clone())).await {
             Ok(found) => {
                 let parsed = Manifest::parse(&found.media_type, &found.bytes)?;
-                if is_there(parsed.entries()) {
+                if edit.is_done(parsed.entries()) {
                     return Ok(true);
                 }
                 serde_json::from_slice(&found.bytes).unwrap_or(Value::Null)
             }
             Err(error) if error.is_not_found() => {
+                if edit.is_done(&[]) {
+                    return Ok(true);
+                }
                 json!({"schemaVersion": 2, "mediaType": IMAGE_INDEX, "manifests": []})
             }
             Err(error) => return Err(error),
         };
         let unreadable =
             || self.client.transport.protocol("the tag for its referrers does not name an index");
-        let entry = serde_json::to_value(added).map_err(|_| unreadable())?;
-        index.get_mut("manifests").and_then(Value::as_array_mut).ok_or_else(unreadable)?.push(entry);
+        let entries = index.get_mut("manifests").and_then(Value::as_array_mut).ok_or_else(unreadable)?;
+        match edit {
+            Edit::Add(descriptor) => {
+                entries.push(serde_json::to_value(descriptor).map_err(|_| unreadable())?)
+            }
+            // The tag stays, with whatever is left: to delete a tag is more than many registries can.
+            Edit::Remove(digest) => entries.retain(|entry| entry["digest"] != digest.as_str()),
+        }
         // Not as a push of a manifest: a subject in a stranger's index would lead on to the next index, without end.
         self.put(repository, &Reference::Tag(tag), &[], IMAGE_INDEX, &Bytes::from(index.to_string())).await?;
-        Ok(is_there(&self.read_fallback(repository, subject).await?))
+        Ok(edit.is_done(&self.read_fallback(repository, subject).await?))
+    }
+}
+
+/// A change of the index under the tag.
+enum Edit<'a> {
+    Add(&'a Descriptor),
+    Remove(&'a Digest),
+}
+
+impl Edit<'_> {
+    /// Whether a list is as it should be.
+    fn is_done(&self, entries: &[Descriptor]) -> bool {
+        let lists = |digest: &Digest| entries.iter().any(|entry| entry.digest == *digest);
+        match self {
+            Self::Add(descriptor) => lists(&descriptor.digest),
+            Self::Remove(digest) => !lists(digest),
+        }
     }
 }

@@ -1,10 +1,10 @@
 //! When a request is sent again, and how long is waited before: three tries, longer each time, with jitter, and as long as the
 //! registry asks for (`Retry-After`, RFC 9110 section 10.2.3) unless that is longer than a person would wait.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use reqwest::StatusCode;
-use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::header::{DATE, HeaderMap, HeaderName, RETRY_AFTER};
 
 /// How failures that may pass are met.
 #[derive(Clone, Copy, Debug)]
@@ -58,9 +58,18 @@ pub(super) fn is_passing(status: StatusCode) -> bool {
         || (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED)
 }
 
-/// How long the answer asks to wait, where it says so in seconds.
+/// How long the answer asks to wait: so many seconds, or until a date. The clock of whoever wrote that date counts, where the
+/// answer shows it (`Date`): ours may be another.
 pub(super) fn asked_wait(headers: &HeaderMap) -> Option<Duration> {
-    headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+    let text = |name: HeaderName| Some(headers.get(name)?.to_str().ok()?.trim());
+    let asked = text(RETRY_AFTER)?;
+    if let Ok(seconds) = asked.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let until = httpdate::parse_http_date(asked).ok()?;
+    let now = text(DATE).and_then(|date| httpdate::parse_http_date(date).ok());
+    // A date that has passed asks for no wait at all.
+    Some(until.duration_since(now.unwrap_or_else(SystemTime::now)).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -98,16 +107,35 @@ mod tests {
         }
     }
 
+    fn asked(retry_after: &str, date: Option<&str>) -> Option<Duration> {
+        let mut headers = HeaderMap::new();
+        headers.insert(RETRY_AFTER, retry_after.parse().unwrap());
+        date.map(|date| headers.insert(DATE, date.parse().unwrap()));
+        asked_wait(&headers)
+    }
+
     #[test]
     fn retry_after_is_read_in_seconds() {
-        let header = |text: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(RETRY_AFTER, text.parse().unwrap());
-            asked_wait(&headers)
-        };
-        assert_eq!(header("3"), Some(Duration::from_secs(3)));
-        for text in ["", "-1", "1.5", "Fri, 31 Dec 2027 23:59:59 GMT", "99999999999999999999999"] {
-            assert_eq!(header(text), None, "{text}");
+        assert_eq!(asked("3", None), Some(Duration::from_secs(3)));
+        for text in ["", "-1", "1.5", "soon", "99999999999999999999999"] {
+            assert_eq!(asked(text, None), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_read_as_a_date_by_the_clock_of_who_wrote_it() {
+        let date = Some("Fri, 31 Dec 2027 23:59:50 GMT");
+        for text in
+            ["Fri, 31 Dec 2027 23:59:59 GMT", "Friday, 31-Dec-27 23:59:59 GMT", "Fri Dec 31 23:59:59 2027"]
+        {
+            assert_eq!(asked(text, date), Some(Duration::from_secs(9)), "{text}");
+        }
+        assert_eq!(asked("Fri, 31 Dec 2027 23:59:49 GMT", date), Some(Duration::ZERO), "it has passed");
+        assert_eq!(asked("Thu, 01 Jan 1970 00:00:00 GMT", None), Some(Duration::ZERO), "by our own clock");
+        let far = asked("Fri, 31 Dec 9999 23:59:59 GMT", Some("no date"));
+        assert_eq!(far.map(|wait| wait.is_zero()), Some(false), "by our own clock");
+        for text in ["Fri, 31 Dec 2027 23:59:59 CET", "Fri, 99 Dec 2027 23:59:59 GMT"] {
+            assert_eq!(asked(text, date), None, "{text}");
         }
     }
 }

@@ -83,6 +83,12 @@ impl Scripted {
         Self { address, requests, task }
     }
 
+    /// The same, of a registry that is open to everybody: the script is not asked for the ping.
+    pub(super) async fn open(script: impl Fn(&Request) -> Response<Body> + Send + Sync + 'static) -> Self {
+        Self::start(move |request, _| if request.path == "/v2/" { status(200) } else { script(request) })
+            .await
+    }
+
     /// Every request until now.
     pub(super) fn requests(&self) -> Vec<Request> {
         self.requests.lock().unwrap().clone()
@@ -121,8 +127,12 @@ pub(super) fn endless(taken: &Arc<Mutex<usize>>) -> Body {
     Body::from_stream(pieces)
 }
 
-/// A body that breaks off after its first bytes.
+/// A body that breaks off after its first bytes, which arrive: they are sent when there is nothing more for a moment.
 pub(super) fn broken(first: &'static [u8]) -> Body {
-    let pieces = [Ok(Bytes::from_static(first)), Err(std::io::Error::other("broken"))];
-    Body::from_stream(futures_util::stream::iter(pieces))
+    let breaks = futures_util::stream::once(async {
+        tokio::task::yield_now().await;
+        Err(std::io::Error::other("broken"))
+    });
+    let first = futures_util::stream::iter([Ok(Bytes::from_static(first))]);
+    Body::from_stream(first.chain(breaks))
 }

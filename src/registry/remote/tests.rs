@@ -452,7 +452,7 @@ async fn a_registry_that_never_answers_is_left() {
 #[tokio::test]
 async fn a_transfer_that_halts_or_breaks_is_an_error() {
     for body in [true, false] {
-        let server = Scripted::start(move |_, _| {
+        let server = Scripted::open(move |_| {
             let rest = if body {
                 broken(b"cont")
             } else {
@@ -471,6 +471,138 @@ async fn a_transfer_that_halts_or_breaks_is_an_error() {
         let error = any.small_blob(&repository(), &Digest::of(b"content"), 99).await.unwrap_err();
         assert!(matches!(error, RegistryError::Unavailable { .. }), "{error}");
     }
+}
+
+async fn content_of(remote: &RemoteRegistry) -> crate::registry::Result<Bytes> {
+    let any: &dyn Registry = remote;
+    any.small_blob(&repository(), &Digest::of(b"content"), 99).await
+}
+
+#[tokio::test]
+async fn a_download_that_breaks_off_is_taken_up_where_it_stopped() {
+    for (name, sent_back) in [("\"v1\"", "\"v1\""), ("W/\"v1\"", "")] {
+        let server = Scripted::open(move |request| match request.header("range").as_str() {
+            "" => reply(200, &[("content-length", "7"), ("etag", name)], broken(b"cont")),
+            "bytes=4-6" => reply(206, &[("content-range", "bytes 4-6/7")], "ent"),
+            _ => status(416),
+        })
+        .await;
+        assert_eq!(content_of(&remote(&server)).await.unwrap(), "content");
+        let again = server.requests().pop().unwrap();
+        assert_eq!(again.header("if-range"), sent_back, "a weak name names no bytes");
+    }
+}
+
+#[tokio::test]
+async fn a_registry_that_knows_no_pieces_gives_the_whole_again() {
+    let server = Scripted::open(move |request| match request.header("range").as_str() {
+        "" => reply(200, &[("content-length", "7")], broken(b"cont")),
+        _ => reply(200, &[], "content"),
+    })
+    .await;
+    assert_eq!(content_of(&remote(&server)).await.unwrap(), "content");
+}
+
+#[tokio::test]
+async fn what_was_put_together_is_verified_as_one() {
+    for (headers, body) in
+        [(&[("content-range", "bytes 4-6/7")][..], "ENT"), (&[][..], "CONTENT"), (&[][..], "co")]
+    {
+        let code = if headers.is_empty() { 200 } else { 206 };
+        let server = Scripted::open(move |request| match request.header("range").as_str() {
+            "" => reply(200, &[("content-length", "7")], broken(b"cont")),
+            _ => reply(code, headers, body),
+        })
+        .await;
+        let error = content_of(&remote(&server)).await.unwrap_err();
+        assert!(
+            matches!(error, RegistryError::DigestMismatch { .. } | RegistryError::SizeMismatch { .. }),
+            "{error}"
+        );
+    }
+    for range in ["bytes 3-6/7", "bytes 4-7/8", "bytes 4-5/7", "bytes 4-6/*"] {
+        let server = Scripted::open(move |request| match request.header("range").as_str() {
+            "" => reply(200, &[("content-length", "7")], broken(b"cont")),
+            _ => reply(206, &[("content-range", range)], "ent"),
+        })
+        .await;
+        let error = content_of(&remote(&server)).await.unwrap_err();
+        assert!(matches!(error, RegistryError::Protocol { .. }), "{range}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_piece_that_breaks_off_is_taken_up_too() {
+    let server = Scripted::open(move |request| match request.header("range").as_str() {
+        "bytes=1-5" => {
+            reply(206, &[("content-range", "bytes 1-5/7"), ("content-length", "5")], broken(b"on"))
+        }
+        "bytes=3-5" => reply(206, &[("content-range", "bytes 3-5/7")], "ten"),
+        _ => status(416),
+    })
+    .await;
+    let wanted = BlobRequest { range: Some(ByteRange::FromTo { first: 1, last: 5 }), location: false };
+    let Ok(Blob::Stream(blob)) = remote(&server).blob(&repository(), &Digest::of(b"content"), wanted).await
+    else {
+        panic!("the piece is there")
+    };
+    assert_eq!(read_bounded(blob.bytes, 99).await.unwrap(), "onten");
+}
+
+#[tokio::test]
+async fn a_download_is_taken_up_at_the_registry_and_not_at_a_link_that_may_have_expired() {
+    let storage =
+        Scripted::start(|request, _| match (request.path.as_str(), request.header("range").as_str()) {
+            ("/1", "") => reply(200, &[("content-length", "7")], broken(b"cont")),
+            ("/2", "bytes=4-6") => reply(206, &[("content-range", "bytes 4-6/7")], "ent"),
+            _ => status(403),
+        })
+        .await;
+    let (url, given) = (storage.url("/"), AtomicUsize::new(0));
+    let registry = TokenRegistry::start(move |_| {
+        let number = given.fetch_add(1, Ordering::SeqCst) + 1;
+        reply(307, &[("location", &format!("{url}{number}"))], "")
+    })
+    .await;
+    assert_eq!(content_of(&remote_as(&registry.server, "ann")).await.unwrap(), "content");
+    assert_eq!(storage.lines(), ["GET /1", "GET /2"]);
+    assert!(storage.requests().iter().all(|request| request.header("authorization").is_empty()));
+}
+
+#[tokio::test]
+async fn a_download_that_never_gets_on_is_given_up() {
+    for whole in [true, false] {
+        let server = Scripted::open(move |request| match (whole, request.header("range").as_str()) {
+            (true, _) | (_, "") => reply(200, &[("content-length", "7")], broken(b"cont")),
+            _ => reply(206, &[("content-range", "bytes 4-6/7"), ("content-length", "3")], broken(b"")),
+        })
+        .await;
+        let error = content_of(&remote(&server)).await.unwrap_err();
+        assert!(matches!(error, RegistryError::Unavailable { .. }), "{error}");
+        assert_eq!(server.lines().len(), 3, "as often as any request");
+    }
+}
+
+#[tokio::test]
+async fn a_blob_that_drips_is_given_up() {
+    let server = Scripted::open(|_| {
+        let drops = futures_util::stream::repeat(()).then(|()| async {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            Ok::<_, std::io::Error>(Bytes::from_static(b"x"))
+        });
+        reply(200, &[("content-length", "1000000000")], Body::from_stream(drops))
+    })
+    .await;
+    let mut options = options(&server, Credential::Anonymous);
+    options.timeouts.idle = Duration::from_millis(500);
+    let remote = RemoteRegistry::new(options).unwrap();
+    let any: &dyn Registry = &remote;
+    let error = any.small_blob(&repository(), &Digest::of(b"content"), u64::MAX).await.unwrap_err();
+    assert!(
+        matches!(&error, RegistryError::Unavailable { reason, .. } if reason.contains("slow")),
+        "{error}"
+    );
+    assert_eq!(server.lines().len(), 1, "and not begun again");
 }
 
 #[tokio::test]
@@ -627,9 +759,22 @@ async fn tags_are_paged_by_link_with_whatever_it_holds() {
 #[tokio::test]
 async fn a_link_to_elsewhere_is_not_followed() {
     let thief = Scripted::start(|_, _| reply(200, &[], r#"{"tags":["stolen"]}"#)).await;
-    let link = format!("<{}>; rel=\"next\"", thief.url("/v2/acme/vpc/tags/list?last=a"));
-    let registry = TokenRegistry::start(move |_| reply(200, &[("link", &link)], r#"{"tags":["a"]}"#)).await;
-    assert_eq!(all(&remote_as(&registry.server, "ann")).await.unwrap(), ["a"]);
+    let port = thief.address.port();
+    let linking = async |host: &str| {
+        let link = format!("<http://{host}:{port}/v2/acme/vpc/tags/list?last=a>; rel=\"next\"");
+        TokenRegistry::start(move |_| reply(200, &[("link", &link)], r#"{"tags":["a"],"manifests":[]}"#))
+            .await
+    };
+    let other_host = linking("localhost").await;
+    let remote = remote_as(&other_host.server, "ann");
+    let error = all(&remote).await.unwrap_err();
+    assert!(matches!(error, RegistryError::Protocol { .. }), "nobody knows what is missing: {error}");
+    let page = PageRequest::default();
+    remote.referrers(&repository(), &Digest::of(b"x"), None, &page).await.unwrap_err();
+
+    // Behind a proxy a registry may not know its own port: what the link asks for is asked of the registry itself.
+    let other_port = linking("127.0.0.1").await;
+    assert_eq!(all(&remote_as(&other_port.server, "ann")).await.unwrap(), ["a"]);
     assert!(thief.requests().is_empty());
 }
 
@@ -637,7 +782,7 @@ async fn a_link_to_elsewhere_is_not_followed() {
 async fn lists_without_end_come_to_one() {
     let same = r#"</v2/acme/vpc/tags/list?last=a>; rel="next""#;
     let server = Scripted::start(move |_, _| reply(200, &[("link", same)], r#"{"tags":["a"]}"#)).await;
-    assert_eq!(all(&remote(&server)).await.unwrap(), ["a", "a"], "the same page again is the end");
+    assert_eq!(all(&remote(&server)).await.unwrap(), ["a"], "the same page again is the end");
 
     let link = |before: usize| format!("</v2/acme/vpc/tags/list?last={before}>; rel=\"next\"");
     let server =
@@ -645,9 +790,29 @@ async fn lists_without_end_come_to_one() {
     assert!(matches!(all(&remote(&server)).await, Err(RegistryError::Protocol { .. })));
     assert!(server.lines().len() < 20);
 
-    let many = format!(r#"{{"tags":[{}"x"]}}"#, r#""x","#.repeat(999));
-    let server = Scripted::start(move |_, before| reply(200, &[("link", &link(before))], many.clone())).await;
+    let many = |before: usize| {
+        let tags: Vec<_> = (0..1000).map(|number| format!("x{before}-{number}")).collect();
+        serde_json::json!({ "tags": tags }).to_string()
+    };
+    let server = Scripted::start(move |_, before| reply(200, &[("link", &link(before))], many(before))).await;
     assert!(matches!(all(&remote(&server)).await, Err(RegistryError::TooMany { .. })));
+}
+
+#[tokio::test]
+async fn a_list_whose_pages_come_again_under_new_links_ends() {
+    let link = |before: usize| format!("</v2/acme/vpc/tags/list?last={before}>; rel=\"next\"");
+    let pages = [r#"{"tags":["c","a","c"]}"#, r#"{"tags":["a","b"]}"#, r#"{"tags":["b","c"]}"#];
+    let server = Scripted::start(move |_, before| {
+        reply(200, &[("link", &link(before))], pages[before.saturating_sub(1).min(2)])
+    })
+    .await;
+    assert_eq!(
+        all(&remote(&server)).await.unwrap(),
+        ["c", "a", "b"],
+        "each once, and nothing new is the end"
+    );
+    // The last was asked for while the third came, of which nothing was new.
+    assert_eq!(server.lines().len(), 4);
 }
 
 #[tokio::test]
@@ -888,7 +1053,8 @@ async fn a_mount_is_done_or_it_is_not() {
         assert_eq!(remote.mount(&repository(), &digest, Some(&other)).await.unwrap(), done, "{code}");
         let lines = registry.server.lines();
         let mount = format!("POST /v2/acme/vpc/blobs/uploads/?mount={digest}&from=acme/other");
-        assert_eq!(lines.iter().filter(|line| **line == mount).count(), 1, "{lines:?}");
+        let tries = if code == 500 { 3 } else { 1 };
+        assert_eq!(lines.iter().filter(|line| **line == mount).count(), tries, "{lines:?}");
         let scopes = "scope=repository%3Aacme%2Fvpc%3Apull%2Cpush&scope=repository%3Aacme%2Fother%3Apull";
         assert!(lines.iter().any(|line| line.contains(scopes)), "{lines:?}");
         assert_eq!(lines.iter().any(|line| line == "DELETE /u/1"), code == 202, "no session is left behind");
@@ -1053,8 +1219,19 @@ async fn without_referrers() -> Scripted {
             _ if request.path == "/v2/" => status(200),
             "PUT" => {
                 kept.insert(request.path.clone(), (request.header("content-type"), request.body.clone()));
+                // Known by both, where it is known by a tag.
+                let digest = format!("/v2/acme/vpc/manifests/{}", Digest::of(&request.body));
+                kept.insert(digest, (request.header("content-type"), request.body.clone()));
                 status(201)
             }
+            "DELETE" => match kept.get(&request.path) {
+                Some((_, body)) if String::from_utf8_lossy(body).contains("a/kept") => status(405),
+                Some(_) => {
+                    kept.remove(&request.path);
+                    status(202)
+                }
+                None => status(404),
+            },
             _ => match kept.get(&request.path) {
                 Some((media_type, body)) => reply(200, &[("content-type", media_type)], body.clone()),
                 None => status(404),
@@ -1092,6 +1269,45 @@ async fn referrers_are_kept_under_a_tag_where_the_registry_keeps_none() {
     assert_eq!(some.iter().map(|found| &found.digest).collect::<Vec<_>>(), [&one.digest]);
     let fallback = format!("PUT /v2/acme/vpc/manifests/sha256-{}", subject.hex());
     assert_eq!(server.lines().iter().filter(|line| **line == fallback).count(), 2);
+}
+
+#[tokio::test]
+async fn a_referrer_that_is_deleted_leaves_the_tag_for_its_subject() {
+    let server = without_referrers().await;
+    let remote = remote(&server);
+    let subject = Digest::of(b"subject");
+    let page = PageRequest::default();
+    let mut digests = Vec::new();
+    for kind in ["a/one", "a/two"] {
+        digests.push(remote.put_manifest(&repository(), &referrer(&subject, kind)).await.unwrap().digest);
+    }
+    let listed = async || {
+        let page = remote.referrers(&repository(), &subject, None, &page).await.unwrap();
+        page.items.into_iter().map(|found| found.digest).collect::<Vec<_>>()
+    };
+    remote.delete_manifest(&repository(), &digests[0]).await.unwrap();
+    assert_eq!(listed().await, digests[1..]);
+    remote.delete_manifest(&repository(), &digests[1]).await.unwrap();
+    assert_eq!(listed().await, []);
+    let error = remote.delete_manifest(&repository(), &digests[1]).await.unwrap_err();
+    assert!(error.is_not_found(), "{error}");
+    assert_eq!(
+        remote.put_manifest(&repository(), &referrer(&subject, "a/one")).await.unwrap().digest,
+        digests[0]
+    );
+    assert_eq!(listed().await, digests[..1], "it can come again");
+}
+
+#[tokio::test]
+async fn a_signature_that_cannot_be_deleted_is_found_still() {
+    let server = without_referrers().await;
+    let remote = remote(&server);
+    let subject = Digest::of(b"subject");
+    let put = remote.put_manifest(&repository(), &referrer(&subject, "a/kept")).await.unwrap();
+    let error = remote.delete_manifest(&repository(), &put.digest).await;
+    assert!(matches!(error, Err(RegistryError::Unsupported { .. })), "{error:?}");
+    let listed = remote.referrers(&repository(), &subject, None, &PageRequest::default()).await.unwrap();
+    assert_eq!(listed.items.len(), 1);
 }
 
 #[tokio::test]
@@ -1193,23 +1409,13 @@ async fn ranges_are_what_was_asked_for() {
     }
 }
 
-/// A registry that takes uploads in pieces, one at a time, with a new location after each.
-async fn with_sessions() -> Scripted {
-    let held: Mutex<Vec<u8>> = Mutex::default();
-    Scripted::start(move |request, before| {
-        let mut held = held.lock().unwrap();
-        let location = format!("{before}");
-        match request.method.as_str() {
-            "POST" => reply(202, &[("location", &location)], ""),
-            "PATCH" => {
-                held.extend(&request.body);
-                let range = format!("0-{}", held.len().saturating_sub(1));
-                reply(202, &[("location", &location), ("range", &range)], "")
-            }
-            "PUT" => status(201),
-            "DELETE" => status(204),
-            _ => status(200),
-        }
+/// A registry that takes blobs in one piece, and says that it knows no other way.
+async fn without_chunks() -> Scripted {
+    Scripted::start(|request, before| match request.method.as_str() {
+        "POST" => reply(202, &[("location", &format!("{before}"))], ""),
+        "PUT" => status(201),
+        "PATCH" => status(405),
+        _ => status(200),
     })
     .await
 }
@@ -1219,46 +1425,188 @@ fn stream(text: &'static str) -> ByteStream {
 }
 
 #[tokio::test]
-async fn uploads_in_pieces_follow_the_registry() {
-    let server = with_sessions().await;
+async fn pieces_are_gathered_and_sent_as_one() {
+    let server = without_chunks().await;
     let remote = remote(&server);
     let name = repository();
     let upload = remote.open_upload(&name, Algorithm::Sha256).await.unwrap();
     assert_eq!(remote.append_upload(&name, &upload, Some(0), stream("con")).await.unwrap(), 3);
     let late = remote.append_upload(&name, &upload, Some(0), stream("x")).await;
     assert!(matches!(late, Err(RegistryError::OutOfOrder { offset: 3 })));
-    assert_eq!(remote.append_upload(&name, &upload, None, stream("tent")).await.unwrap(), 7);
-    assert_eq!(remote.upload_offset(&name, &upload).await.unwrap(), 7);
+    let broken = futures_util::stream::iter([
+        Ok(Bytes::from_static(b"te")),
+        Err(std::io::Error::other("the caller has gone")),
+    ]);
+    remote.append_upload(&name, &upload, None, broken.boxed()).await.unwrap_err();
+    assert_eq!(remote.upload_offset(&name, &upload).await.unwrap(), 5, "what came before the break is there");
+    assert_eq!(remote.append_upload(&name, &upload, Some(5), stream("nt")).await.unwrap(), 7);
     let other = "acme/other".parse().unwrap();
     assert!(matches!(remote.upload_offset(&other, &upload).await, Err(RegistryError::UploadUnknown)));
+    assert!(server.requests().is_empty(), "nothing is sent before it is whole");
     let digest = Digest::of(b"content");
     remote.finish_upload(&name, &upload, &digest).await.unwrap();
     assert!(matches!(remote.upload_offset(&name, &upload).await, Err(RegistryError::UploadUnknown)));
     let base = "/v2/acme/vpc/blobs/uploads";
-    assert_eq!(
-        server.lines(),
-        [
-            format!("POST {base}/"),
-            format!("PATCH {base}/1"),
-            format!("PATCH {base}/2"),
-            format!("PUT {base}/3?digest={digest}"),
-        ]
-    );
+    assert_eq!(server.lines(), [format!("POST {base}/"), format!("PUT {base}/1?digest={digest}")]);
+    assert_eq!(server.requests().pop().unwrap().body, "content");
 }
 
 #[tokio::test]
 async fn an_upload_of_other_bytes_is_given_up() {
-    let server = with_sessions().await;
+    let server = without_chunks().await;
     let remote = remote(&server);
     let name = repository();
+    for opened_for in [Algorithm::Sha256, Algorithm::Sha512] {
+        let upload = remote.open_upload(&name, opened_for).await.unwrap();
+        remote.append_upload(&name, &upload, None, stream("kontent")).await.unwrap();
+        let error = remote.finish_upload(&name, &upload, &Digest::of(b"content")).await.unwrap_err();
+        assert!(
+            matches!(error, RegistryError::DigestMismatch { actual, .. } if actual == Digest::of(b"kontent"))
+        );
+        assert!(matches!(remote.cancel_upload(&name, &upload).await, Err(RegistryError::UploadUnknown)));
+    }
+    assert!(server.requests().iter().all(|request| request.body != "kontent"));
+}
+
+#[tokio::test]
+async fn an_upload_that_fails_in_passing_can_be_ended_again() {
+    let is_down = Arc::new(AtomicUsize::new(1));
+    let down = Arc::clone(&is_down);
+    let server = Scripted::start(move |request, _| match request.method.as_str() {
+        "POST" => reply(202, &[("location", "/u")], ""),
+        "PUT" if down.load(Ordering::SeqCst) == 0 => status(201),
+        "HEAD" => status(404),
+        "PUT" => status(503),
+        _ => status(200),
+    })
+    .await;
+    let (remote, name, digest) = (remote(&server), repository(), Digest::of(b"content"));
     let upload = remote.open_upload(&name, Algorithm::Sha256).await.unwrap();
-    remote.append_upload(&name, &upload, None, stream("kontent")).await.unwrap();
-    let error = remote.finish_upload(&name, &upload, &Digest::of(b"content")).await.unwrap_err();
-    assert!(
-        matches!(error, RegistryError::DigestMismatch { actual, .. } if actual == Digest::of(b"kontent"))
-    );
-    assert!(matches!(remote.cancel_upload(&name, &upload).await, Err(RegistryError::UploadUnknown)));
-    assert!(server.lines().iter().any(|line| line.starts_with("DELETE")));
+    remote.append_upload(&name, &upload, None, stream("content")).await.unwrap();
+    let error = remote.finish_upload(&name, &upload, &digest).await.unwrap_err();
+    assert!(error.is_passing(), "{error}");
+    is_down.store(0, Ordering::SeqCst);
+    remote.finish_upload(&name, &upload, &digest).await.unwrap();
+}
+
+/// A registry, or a proxy in front of one, that takes no request body of more than `limit` bytes; with `least`, no smaller chunk but
+/// the last; and that keeps what it is sent, or only the last of it.
+async fn with_small_bodies(limit: usize, least: Option<usize>, keeps: fn(&mut Vec<u8>, &[u8])) -> Scripted {
+    let held: Mutex<(Vec<u8>, bool)> = Mutex::default();
+    Scripted::start(move |request, before| {
+        let (held, has_lost) = &mut *held.lock().unwrap();
+        let location = format!("/u/{before}?state=a%2Fb");
+        if request.body.len() > limit {
+            return status(413);
+        }
+        match request.method.as_str() {
+            "POST" => {
+                held.clear();
+                let mut response = reply(202, &[("location", &location)], "");
+                if let Some(least) = least {
+                    response.headers_mut().insert("oci-chunk-min-length", least.into());
+                }
+                response
+            }
+            "PATCH" => {
+                let start = held.len();
+                let range = format!("{start}-{}", start + request.body.len() - 1);
+                assert_eq!(request.header("content-range"), range, "the next bytes and no others");
+                keeps(held, &request.body);
+                // The answer to one of them is lost.
+                if !std::mem::replace(has_lost, true) {
+                    return status(502);
+                }
+                reply(202, &[("location", &location)], "")
+            }
+            "GET" if request.path.starts_with("/u") => {
+                reply(204, &[("range", &format!("0-{}", held.len() - 1)), ("location", &location)], "")
+            }
+            "PUT" => status(201),
+            "HEAD" => reply(200, &[("content-length", &held.len().to_string())], ""),
+            _ => status(200),
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_blob_that_is_too_large_for_one_request_goes_in_chunks() {
+    let content = Bytes::from((0..5_000_000_u32).map(|number| (number % 251) as u8).collect::<Vec<_>>());
+    let digest = Digest::of(&content);
+    for (limit, least) in [(4 << 20, None), (1 << 20, None), (600_000, Some(300_000))] {
+        let server = with_small_bodies(limit, least, |held, chunk| held.extend(chunk)).await;
+        let remote = remote(&server);
+        let source = BytesSource(content.clone());
+        remote.put_blob(&repository(), &digest, &source).await.unwrap();
+        let taken: Vec<_> = server
+            .requests()
+            .into_iter()
+            .filter(|request| request.method == "PATCH" && request.body.len() <= limit)
+            .collect();
+        let sent: Vec<u8> = taken.iter().flat_map(|request| request.body.to_vec()).collect();
+        assert_eq!(Digest::of(&sent), digest, "{limit}: each byte once, though an answer was lost");
+        let (last, others) = taken.split_last().unwrap();
+        assert!(others.iter().all(|request| request.body.len() >= least.unwrap_or(1)), "{last:?}");
+        let lines = server.lines();
+        let whole = |lines: &[String]| lines.iter().filter(|line| line.starts_with("PUT")).count();
+        assert_eq!(whole(&lines), 2, "one that was refused, and the end: {lines:?}");
+        remote.put_blob(&repository(), &digest, &source).await.unwrap();
+        assert_eq!(whole(&server.lines()), 3, "what was refused once is not tried again");
+    }
+}
+
+#[tokio::test]
+async fn a_registry_that_loses_chunks_is_found_out() {
+    let server = with_small_bodies(4 << 20, None, |held, chunk| *held = chunk.to_vec()).await;
+    let content = Bytes::from(vec![7; 5_000_000]);
+    let source = BytesSource(content.clone());
+    let error = remote(&server).put_blob(&repository(), &Digest::of(&content), &source).await;
+    assert!(matches!(error, Err(RegistryError::Protocol { .. })), "{error:?}");
+}
+
+#[tokio::test]
+async fn chunks_that_no_memory_should_hold_are_not_made() {
+    let server = with_small_bodies(1 << 20, Some(65 << 20), |held, chunk| held.extend(chunk)).await;
+    let content = Bytes::from(vec![7; 2 << 20]);
+    let error =
+        remote(&server).put_blob(&repository(), &Digest::of(&content), &BytesSource(content.clone())).await;
+    assert!(matches!(error, Err(RegistryError::Protocol { .. })), "{error:?}");
+    assert!(server.lines().iter().all(|line| !line.starts_with("PATCH")));
+}
+
+#[tokio::test]
+async fn a_repository_that_has_to_be_made_first_is_said_to_be() {
+    let server = Scripted::start(|request, _| match request.path.as_str() {
+        "/v2/" => status(200),
+        _ => reply(404, &[], r#"{"errors":[{"code":"NAME_UNKNOWN"}]}"#),
+    })
+    .await;
+    let remote = remote(&server);
+    let blob = push(&remote, "content").await;
+    let manifest = remote.put_manifest(&repository(), &new_manifest(&["v1"], Condition::None)).await;
+    for error in [blob.unwrap_err(), manifest.unwrap_err()] {
+        assert!(
+            matches!(&error, RegistryError::RepositoryNotMade { repository, .. } if repository == "acme/vpc"),
+            "{error}"
+        );
+        assert!(!error.is_not_found(), "what was pushed is nothing that was looked for");
+    }
+    let error = remote.tags(&repository(), &PageRequest::default()).await.unwrap_err();
+    assert!(matches!(error, RegistryError::RepositoryUnknown(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_refusal_says_that_it_may_mean_that_there_is_nothing() {
+    let server = Scripted::start(|request, _| match request.path.as_str() {
+        "/v2/" => status(200),
+        _ => reply(403, &[], r#"{"errors":[{"code":"DENIED"}]}"#),
+    })
+    .await;
+    let error = remote(&server).manifest(&repository(), &tag("v1")).await.unwrap_err();
+    assert!(error.may_be_absence() && !error.is_not_found());
+    let said = error.to_string();
+    assert!(said.contains("do not allow") && said.contains("no such repository"), "{said}");
 }
 
 #[tokio::test]

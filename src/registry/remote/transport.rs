@@ -41,6 +41,8 @@ pub struct Timeouts {
     /// Between two pieces of a blob on its way out, and for the answer after the last one: a registry may have to copy the
     /// blob to its storage before it answers.
     pub commit: Duration,
+    /// Bytes a second that a blob has to have on its way, in and out, while it is waited for: what drips never pauses for long.
+    pub least_rate: u64,
 }
 
 impl Default for Timeouts {
@@ -50,6 +52,8 @@ impl Default for Timeouts {
             answer: Duration::from_mins(1),
             idle: Duration::from_mins(1),
             commit: Duration::from_mins(5),
+            // Less than any network gives that people work over, and enough for the largest module to end within two days.
+            least_rate: 4 * 1024,
         }
     }
 }
@@ -257,6 +261,11 @@ impl Transport {
                 None => return outcome,
             }
         }
+    }
+
+    /// How long is waited.
+    pub(super) fn timeouts(&self) -> &Timeouts {
+        &self.timeouts
     }
 
     /// How often a request may be sent.

@@ -1,7 +1,6 @@
 //! Blobs out of the embedded registry, beside servers that do little else than send files.
 
 use std::fs;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
