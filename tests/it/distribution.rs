@@ -16,7 +16,7 @@ use ocimod::registry::{
     Answer as RegistryAnswer, Blob, BlobRequest, BlobStream, DirectoryOptions, DirectoryRegistry, Page,
     PageRequest, Registry, RegistryError, SharedRegistry,
 };
-use ocimod::server::{App, ServerOptions, router, serve};
+use ocimod::server::{App, RequestLine, RequestLog, ServerOptions, router, serve};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tower::ServiceExt;
@@ -814,7 +814,25 @@ impl Write for Log {
     }
 }
 
+impl RequestLog for Log {
+    fn write(&self, line: &RequestLine<'_>) {
+        let RequestLine { id, token, method, route, status, duration, bytes, received, complete } = *line;
+        let fields = json!({
+            "method": method, "route": route, "status": status, "duration_ms": duration.as_millis(), "bytes": bytes,
+            "received": received, "complete": complete,
+        });
+        let line = json!({"fields": fields, "span": {"id": id, "token": token}});
+        self.0.lock().unwrap().extend(format!("{line}\n").bytes());
+    }
+}
+
 impl Log {
+    /// A server that logs its requests here.
+    fn of(&self, registry: SharedRegistry) -> Router {
+        let request_log: Option<Arc<dyn RequestLog>> = Some(Arc::new(self.clone()));
+        router(app(registry, ServerOptions { distribution: true, request_log, ..ServerOptions::default() }))
+    }
+
     fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
@@ -830,14 +848,16 @@ async fn the_log_has_a_line_for_each_request_and_no_secret() {
         .with_writer(move || writer.clone())
         .finish();
     let guard = tracing::subscriber::set_default(subscriber);
-    let server = Server::new();
+    let folder = tempfile::tempdir().unwrap();
+    let registry = DirectoryRegistry::open(folder.path(), DirectoryOptions::default()).unwrap();
+    let server = Server { router: log.of(Arc::new(registry)), folder };
     let digest = server.push_blob("acme/a", b"bytes").await;
     let secrets =
         [("authorization", "Bearer secret"), ("cookie", "secret"), ("x-request-id", "from-a-proxy")];
     server.send("GET", &format!("/v2/acme/a/blobs/{digest}?token=secret"), &secrets, "").await.expect(200);
-    let elsewhere = over(Arc::new(Wrong::SendsElsewhere));
+    let elsewhere = log.of(Arc::new(Wrong::SendsElsewhere));
     send(&elsewhere, "GET", &blob_target(), &secrets, "").await.expect(307);
-    send(&over(Arc::new(Wrong::IsAway)), "GET", &blob_target(), &[], "").await.expect(500);
+    send(&log.of(Arc::new(Wrong::IsAway)), "GET", &blob_target(), &[], "").await.expect(500);
     drop(guard);
 
     let log = log.text();
