@@ -1,26 +1,26 @@
-//! Stores on disk under what can happen to them: crashes, races, collections beside pushes, full and read-only disks.
+//! Stores on disk under what can happen to them: damage, collections beside pushes, and in the modules below crashes, races and
+//! faults of the disk.
 //!
-//! The numbers of rounds are small here and come from variables, for those who want to know better:
+//! The numbers of rounds are those of CI and come from variables, for those who want to know better:
 //!
 //! ```sh
-//! OCIMOD_TEST_CRASH_ROUNDS=1000 OCIMOD_TEST_RACE_ROUNDS=100 cargo test --release --test it store::
+//! OCIMOD_TEST_CRASH_ROUNDS=1000 OCIMOD_TEST_RACE_ROUNDS=1000 cargo test --release --test it store::
 //! ```
+
+mod crashes;
+mod faults;
+mod races;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Barrier, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::support::clients;
 use crate::support::modules::write;
 use crate::support::ocimod::Ocimod;
-use crate::support::process::{isolated, kill, run};
 
 fn store() -> (Ocimod, String) {
     let ocimod = Ocimod::new();
@@ -193,241 +193,4 @@ fn a_collection_beside_pushes_takes_nothing_that_they_need() {
 #[test]
 fn without_grace_pushes_may_fail_and_nothing_is_damaged() {
     collect_beside_pushes("0", 8);
-}
-
-/// A child that is killed when it is told to stop.
-fn finish_unless(child: &mut Child, stop: &AtomicBool) -> Option<i32> {
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status.code();
-        }
-        if stop.load(Ordering::Relaxed) {
-            child.kill().unwrap();
-            return child.wait().unwrap().code();
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// The server and what pushes to the same folder are killed at some moment. Nothing that was acknowledged is lost, and nothing is
-/// there but what was pushed.
-#[test]
-fn a_crash_loses_nothing_that_was_acknowledged() {
-    let (ocimod, registry) = store();
-    let crane = clients::find("crane");
-    let source = Ocimod::new();
-    let source_registry = format!("dir:{}", source.folder("store").display());
-    source.push(&source_registry, &module(&source, "src", "copied"), "acme/src/null@1.0.0", &[]);
-    let layout = source.home.path().join("store/repos/acme/src/null/_oci");
-    let names = ["direct", "served"];
-    let attempted = names.map(|_| Mutex::new(BTreeSet::new()));
-    let acknowledged = names.map(|_| Mutex::new(BTreeSet::new()));
-    let copied = Mutex::new(BTreeSet::new());
-    let mut landed = 0;
-    for round in 0..rounds("OCIMOD_TEST_CRASH_ROUNDS", 20) {
-        let mut serve = ocimod.serve(["--registry", &registry]);
-        let remote = format!("{}+insecure", serve.address);
-        let stop = AtomicBool::new(false);
-        let before = acknowledged.each_ref().map(|versions| versions.lock().unwrap().clone());
-        thread::scope(|scope| {
-            for (who, registry) in [&registry, &remote].into_iter().enumerate() {
-                let (ocimod, stop, attempted, acknowledged) =
-                    (&ocimod, &stop, &attempted[who], &acknowledged[who]);
-                scope.spawn(move || {
-                    for number in 0.. {
-                        if stop.load(Ordering::Relaxed) {
-                            break;
-                        }
-                        let version = format!("1.{round}.{number}");
-                        let folder = module(ocimod, names[who], &version);
-                        attempted.lock().unwrap().insert(version.clone());
-                        let mut command = ocimod.command();
-                        command.args(["push", "--registry", registry]).arg(folder);
-                        command.arg(format!("acme/{}/null@{version}", names[who]));
-                        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-                        if finish_unless(&mut child.unwrap(), stop) == Some(0) {
-                            acknowledged.lock().unwrap().insert(version);
-                        }
-                    }
-                });
-            }
-            if let Some(crane) = &crane {
-                let (home, address, stop, copied) = (source.home.path(), &serve.address, &stop, &copied);
-                let layout = &layout;
-                scope.spawn(move || {
-                    for number in 0.. {
-                        if stop.load(Ordering::Relaxed) {
-                            break;
-                        }
-                        let tag = format!("round{round}-{number}");
-                        let mut command = isolated(crane, home);
-                        command.args(["push", "--insecure"]).arg(layout);
-                        command.arg(format!("{address}/copied:{tag}"));
-                        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-                        if finish_unless(&mut child.unwrap(), stop) == Some(0) {
-                            copied.lock().unwrap().insert(tag);
-                        }
-                    }
-                });
-            }
-            thread::sleep(Duration::from_millis(getrandom::u64().unwrap() % 600));
-            kill(serve.server.pid(), "KILL");
-            stop.store(true, Ordering::Relaxed);
-        });
-        serve.server.wait();
-        is_whole(&ocimod);
-        for (who, name) in names.iter().enumerate() {
-            let address = format!("acme/{name}/null");
-            let (attempted, acknowledged) =
-                (attempted[who].lock().unwrap(), acknowledged[who].lock().unwrap());
-            let listed = versions(&ocimod, &registry, &address);
-            assert!(acknowledged.is_subset(&listed), "lost: {:?}", acknowledged.difference(&listed));
-            assert!(listed.is_subset(&attempted), "from nowhere: {:?}", listed.difference(&attempted));
-            for version in listed.difference(&before[who]) {
-                assert!(
-                    main_of(&ocimod, &registry, &format!("{address}@{version}")).contains(version.as_str())
-                );
-            }
-            landed += acknowledged.len() - before[who].len();
-        }
-    }
-    let index = fs::read(ocimod.home.path().join("store/repos/copied/_oci/index.json")).unwrap_or_default();
-    let index: Value = serde_json::from_slice(&index).unwrap_or_default();
-    for tag in copied.lock().unwrap().iter() {
-        let is_tagged =
-            |entry: &Value| entry["annotations"]["org.opencontainers.image.ref.name"] == json!(tag);
-        assert!(index["manifests"].as_array().unwrap().iter().any(is_tagged), "{tag} is lost");
-    }
-    assert!(landed > 0, "no push ended before its crash");
-    // What was cut off is no damage, and goes when it is old.
-    ocimod.run(["store", "gc", "--grace", "0", "store"]).success();
-    is_whole(&ocimod);
-}
-
-#[test]
-fn of_two_pushes_of_one_version_exactly_one_wins() {
-    let (ocimod, registry) = store();
-    let serve = ocimod.serve(["--registry", &registry]);
-    let remote = format!("{}+insecure", serve.address);
-    let folders = ["one", "other"].map(|name| module(&ocimod, name, name));
-    for round in 0..rounds("OCIMOD_TEST_RACE_ROUNDS", 10) {
-        let address = format!("acme/race/null@1.0.{round}");
-        let barrier = Barrier::new(2);
-        // Both in the folder, both through the server, and one each.
-        let registries = [[&registry, &registry], [&remote, &remote], [&registry, &remote]][round % 3];
-        let push = |folder: &Path, registry: &str| {
-            barrier.wait();
-            ocimod.run(["push", "--registry", registry, folder.to_str().unwrap(), &address])
-        };
-        let answers = thread::scope(|scope| {
-            [0, 1]
-                .map(|who| {
-                    scope.spawn({
-                        let (push, folder, registry) = (&push, &folders[who], registries[who]);
-                        move || push(folder, registry)
-                    })
-                })
-                .map(|push| push.join().unwrap())
-        });
-        let statuses = answers.each_ref().map(|answer| answer.status);
-        let winner = statuses.iter().position(|status| *status == Some(0)).expect("one wins");
-        assert_eq!(statuses[1 - winner], Some(4), "{answers:?}");
-        let says = main_of(&ocimod, &registry, &address);
-        assert!(says.contains(["\"one\"", "\"other\""][winner]), "{says}");
-    }
-    is_whole(&ocimod);
-}
-
-/// In a mount namespace of its own, so that nobody has to be root.
-const FULL_AND_READ_ONLY: &str = r#"
-set -u
-mount -t tmpfs -o size=2m tmpfs store || { echo skipped; exit 0; }
-push() { "$1" push --registry dir:store "modules/$2" "acme/$2/null@$3" >out 2>&1; echo "push $2 $?"; cat out >&2; }
-push "$1" small 1.0.0
-push "$1" large 1.0.0
-"$1" store verify store; echo "verify $?"
-push "$1" small 1.0.1
-find store/_uploads -type f | wc -l
-mount -o remount,ro store
-push "$1" small 1.0.2
-"$1" store verify store; echo "verify $?"
-"$1" list --registry dir:store acme/small/null >out && cut -d' ' -f1 out; echo "list $?"
-"$1" store gc --grace 0 store; echo "gc $?"
-"#;
-
-#[cfg(target_os = "linux")]
-#[test]
-fn a_full_or_read_only_disk_is_an_error_and_nothing_is_lost() {
-    let ocimod = Ocimod::new();
-    ocimod.folder("store");
-    write(&ocimod.folder("modules/small"), &[("main.tf", "output \"says\" {\n  value = 1\n}\n")]);
-    let large = module(&ocimod, "large", "large");
-    let mut noise = vec![0; 4_000_000];
-    getrandom::fill(&mut noise).unwrap();
-    fs::write(large.join("noise.bin"), noise).unwrap();
-    let program = env!("CARGO_BIN_EXE_ocimod");
-    let mut command = isolated(Path::new("unshare"), ocimod.home.path());
-    command.current_dir(ocimod.home.path()).args(["-rm", "sh", "-c", FULL_AND_READ_ONLY, "sh", program]);
-    if command.output().is_err() {
-        return; // There is no `unshare`; the store's own tests have a link that fails in its place.
-    }
-    let answer = run(&mut command);
-    // Where namespaces are forbidden there is nothing to be shown.
-    if answer.status != Some(0) && answer.stdout.is_empty() || answer.stdout == "skipped\n" {
-        return;
-    }
-    let expected = "push small 0\npush large 1\nverify 0\npush small 0\n0\npush small 1\nverify 0\n1.0.0\n1.0.1\nlist 0\ngc 1\n";
-    assert_eq!(answer.stdout, expected, "{}", answer.stderr);
-    for reason in ["no space left", "read-only"] {
-        assert!(answer.stderr.to_lowercase().contains(reason), "{}", answer.stderr);
-    }
-}
-
-/// Not a test but a measure: what a push costs in a repository of many versions. `cargo test --release -- --ignored --nocapture`
-/// prints it.
-#[test]
-#[ignore = "prints times"]
-fn what_a_push_costs_by_the_number_of_versions() {
-    for count in [10, 1_000, 10_000] {
-        let (ocimod, registry) = store();
-        let folder = module(&ocimod, "many", "many");
-        ocimod.push(&registry, &folder, "acme/many/null@0.0.0", &[]);
-        let index = ocimod.home.path().join("store/repos/acme/many/null/_oci/index.json");
-        let mut list: Value = serde_json::from_slice(&fs::read(&index).unwrap()).unwrap();
-        let entries = list["manifests"].as_array_mut().unwrap();
-        let blobs = index.with_file_name("blobs").join("sha256");
-        let first = entries[0].clone();
-        let hex = first["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap();
-        let manifest: Value = serde_json::from_slice(&fs::read(blobs.join(hex)).unwrap()).unwrap();
-        for number in 1..count {
-            let mut manifest = manifest.clone();
-            manifest["annotations"]["org.opencontainers.image.version"] = json!(format!("0.0.{number}"));
-            let bytes = manifest.to_string();
-            let digest = ocimod::oci::Digest::of(bytes.as_bytes());
-            fs::write(blobs.join(digest.hex()), &bytes).unwrap();
-            let mut entry = first.clone();
-            entry["digest"] = json!(digest);
-            entry["size"] = json!(bytes.len());
-            entry["annotations"]["org.opencontainers.image.ref.name"] = json!(format!("v0.0.{number}"));
-            entries.push(entry);
-        }
-        fs::write(&index, list.to_string()).unwrap();
-        let serve = ocimod.serve(["--registry", &registry]);
-        for (how, registry) in
-            [("folder", registry.clone()), ("server", format!("{}+insecure", serve.address))]
-        {
-            let mut times: Vec<_> = (0..9)
-                .map(|number| {
-                    let start = Instant::now();
-                    ocimod.push(&registry, &folder, &format!("acme/many/null@1.0.{number}-{how}"), &[]);
-                    start.elapsed()
-                })
-                .collect();
-            times.sort_unstable();
-            #[allow(clippy::print_stderr)] // what this is for
-            {
-                eprintln!("{count} versions, {how}: {:?}", times[times.len() / 2]);
-            }
-        }
-    }
 }

@@ -137,8 +137,12 @@ struct Fields<'a> {
 #[derive(Deserialize)]
 struct Names<'a> {
     #[serde(borrow, default, rename = "org.opencontainers.image.ref.name")]
-    name: Option<Cow<'a, str>>,
+    name: Option<Name<'a>>,
 }
+
+/// A text of its own, since serde borrows none inside an `Option`.
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// A document with its members in their order.
 struct Document<'a> {
@@ -301,6 +305,12 @@ impl Index {
         Ok(index)
     }
 
+    /// What it takes in memory, about, in bytes.
+    pub(super) fn weight(&self) -> usize {
+        let entry = size_of::<Entry>() + size_of::<(u64, u32)>() + size_of::<u32>();
+        size_of::<Self>() + self.text.len() + self.decoded.len() + self.entries.len() * entry
+    }
+
     /// The document up to its last entry. What is added to it follows here.
     pub(super) fn text(&self) -> &[u8] {
         self.text.as_bytes()
@@ -319,7 +329,7 @@ impl Index {
             // No object, or one with members of other types than they should have.
             Err(_) => read_loosely(&serde_json::from_str(text).unwrap_or_default()),
         };
-        let name = fields.annotations.and_then(|names| names.name);
+        let name = fields.annotations.and_then(|names| names.name).map(|Name(name)| name);
         let is_named = name.is_some();
         let digest = fields.digest.parse::<Digest>().is_ok().then_some(fields.digest);
         let tag = name.filter(|name| name.parse::<Tag>().is_ok());
@@ -654,7 +664,7 @@ fn read_loosely(value: &Value) -> Fields<'static> {
     Fields {
         digest: text(&value["digest"]),
         media_type: text(&value["mediaType"]),
-        annotations: (!name.is_null()).then(|| Names { name: Some(text(name)) }),
+        annotations: (!name.is_null()).then(|| Names { name: Some(Name(text(name))) }),
     }
 }
 

@@ -8,6 +8,7 @@ mod collect;
 mod index;
 mod index_file;
 mod layout;
+mod memory;
 mod reading;
 mod stamp;
 mod store;
@@ -124,7 +125,7 @@ impl DirectoryRegistry {
         work: impl FnOnce(&Store) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         // Both go with the work, so that a caller who gives up does not let the next one in too early.
-        let memory = self.store.in_memory(repository);
+        let memory = self.store.memory.of(repository);
         let turn = memory.turn.clone().lock_owned().await;
         self.run(move |store| {
             let outcome = work(store);

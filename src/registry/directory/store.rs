@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,8 +18,9 @@ use tokio::sync::Semaphore;
 
 use super::DirectoryOptions;
 use super::index::{Change, Index};
-use super::index_file::{Document, Spare};
+use super::index_file::Document;
 use super::layout::{Layout, Lock, Scratch, flush_folder};
+use super::memory::{InMemory, Loaded, Memory};
 use super::reading::Recent;
 use super::stamp::{REFRESH_AFTER, Stamp, Verified};
 use super::usage::Usage;
@@ -42,9 +43,6 @@ const MAX_INDEX_SIZE: u64 = 128 * 1024 * 1024;
 /// So long a document is still written: with the room for more that it is given, it can be read.
 const MAX_INDEX_LENGTH: usize = 127 * 1024 * 1024;
 
-/// How many repositories are kept in memory. Where there are more, those not in use are read again when they are.
-const LOADED: usize = 1024;
-
 /// Layers that a registry need not have (image specification, "Non-Distributable Layers", and Docker's own).
 const NON_DISTRIBUTABLE: [&str; 2] =
     ["application/vnd.oci.image.layer.nondistributable.", "application/vnd.docker.image.rootfs.foreign."];
@@ -60,54 +58,11 @@ pub(super) struct Store {
     pub(super) upload_turns: Arc<Semaphore>,
     /// How old a blob has to be before a mention makes it young again: [`REFRESH_AFTER`] but in tests.
     pub(super) refresh_after: Duration,
-    loaded: Mutex<HashMap<Repository, Arc<InMemory>>>,
-}
-
-/// What one process remembers of a repository.
-#[derive(Default)]
-pub(super) struct InMemory {
-    /// One writer of this process at a time waits for the lock of the file; the others wait here and block no thread.
-    pub(super) turn: Arc<tokio::sync::Mutex<()>>,
-    loaded: Mutex<Option<Arc<Loaded>>>,
-    /// Manifests that were read for their references. Content never changes, so they outlive a change of the index.
-    read: Mutex<HashMap<Digest, Arc<References>>>,
-}
-
-/// A repository's index as it was when the file had that stamp.
-pub(super) struct Loaded {
-    pub(super) index: Index,
-    /// `None` where there is no `index.json`.
-    stamp: Option<Stamp>,
-    /// What its writer left beside it; empty where that is not known.
-    word: String,
-    /// Whether the file has the index's text, blanks, and its tail.
-    is_plain: bool,
-    /// The file that had the name before.
-    spare: Option<Spare>,
-    references: OnceLock<BTreeMap<Digest, Arc<References>>>,
-}
-
-impl Loaded {
-    /// Whether the index is still this one, going by the stamp that it has now.
-    fn is_current(&self, now: Option<&Stamp>, word: impl FnOnce() -> String) -> bool {
-        match (&self.stamp, now) {
-            (Some(earlier), Some(now)) => {
-                earlier.is_still(now)
-                    || (earlier.is_alike_and_young(now) && !self.word.is_empty() && self.word == word())
-            }
-            _ => false,
-        }
-    }
-
-    /// What is known of its file once another one has the name.
-    fn to_spare(&self) -> Option<Spare> {
-        let stamp = self.stamp.filter(|_| self.is_plain)?;
-        Some(Spare { stamp, length: self.index.text().len() })
-    }
+    pub(super) memory: Memory,
 }
 
 /// What a manifest says of others.
-struct References {
+pub(super) struct References {
     descriptor: Descriptor,
     children: Vec<Digest>,
     subject: Option<Digest>,
@@ -125,20 +80,8 @@ impl Store {
             verified: Verified::default(),
             recent: Recent::default(),
             refresh_after: REFRESH_AFTER,
-            loaded: Mutex::default(),
+            memory: Memory::default(),
         })
-    }
-
-    /// What is remembered of a repository.
-    pub(super) fn in_memory(&self, repository: &Repository) -> Arc<InMemory> {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = loaded.get(repository) {
-            return found.clone();
-        }
-        if loaded.len() >= LOADED {
-            loaded.retain(|_, memory| Arc::strong_count(memory) > 1);
-        }
-        loaded.entry(repository.clone()).or_default().clone()
     }
 
     // Reading what there is.
@@ -176,9 +119,8 @@ impl Store {
         if stamp.is_none() && !self.layout.has_repository(repository) {
             return Err(RegistryError::RepositoryUnknown(repository.to_string()));
         }
-        let memory = self.in_memory(repository);
-        let kept = memory.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(kept) = kept
+        let memory = self.memory.of(repository);
+        if let Some(kept) = memory.loaded()
             && kept.is_current(stamp.as_ref(), || self.layout.word(repository))
         {
             return Ok((memory, kept));
@@ -186,22 +128,21 @@ impl Store {
         // The word before the index: a writer leaves it afterwards, so at worst it is too old, which is found out.
         let word = self.layout.word(repository);
         let loaded = Arc::new(self.read_index(repository, word)?);
-        *memory.loaded.lock().unwrap_or_else(PoisonError::into_inner) = Some(loaded.clone());
+        self.memory.keep(&memory, Some(loaded.clone()));
         Ok((memory, loaded))
     }
 
     /// The index that is on disk, to be changed under the lock.
     pub(super) fn current(&self, repository: &Repository, lock: &mut Lock) -> Result<Arc<Loaded>> {
-        let memory = self.in_memory(repository);
-        let kept = memory.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let memory = self.memory.of(repository);
         let stamp = fs::metadata(self.layout.index(repository)).ok().map(|metadata| Stamp::of(&metadata));
-        if let Some(kept) = kept
+        if let Some(kept) = memory.loaded()
             && kept.is_current(stamp.as_ref(), || lock.word())
         {
             return Ok(kept);
         }
         let loaded = Arc::new(self.read_index(repository, lock.word())?);
-        *memory.loaded.lock().unwrap_or_else(PoisonError::into_inner) = Some(loaded.clone());
+        self.memory.keep(&memory, Some(loaded.clone()));
         Ok(loaded)
     }
 
@@ -626,9 +567,8 @@ impl Store {
             return Err(writing(&path)(io::Error::new(ErrorKind::FileTooLarge, limit)));
         }
         let file = self.layout.write_index(repository, &document, known).map_err(writing(&path))?;
-        let memory = self.in_memory(repository);
-        let mut loaded = memory.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        *loaded = None;
+        let memory = self.memory.of(repository);
+        self.memory.keep(&memory, None);
         // What cannot be remembered is read again.
         if let (Ok(metadata), Ok(word)) = (file.metadata(), lock.leave_word()) {
             let index = match change {
@@ -643,8 +583,8 @@ impl Store {
                 }
             };
             let stamp = Some(Stamp::of(&metadata));
-            let references = OnceLock::new();
-            *loaded = Some(Arc::new(Loaded { index, stamp, word, is_plain: true, spare, references }));
+            let loaded = Loaded { index, stamp, word, is_plain: true, spare, references: OnceLock::new() };
+            self.memory.keep(&memory, Some(Arc::new(loaded)));
         }
         Ok(())
     }

@@ -979,3 +979,66 @@ async fn a_long_list_that_became_short_keeps_nothing_beside() {
     assert_eq!(tags_on_disk(&folder), ["v1"]);
     assert!(!folder.path().join("repos/acme/long/_index").exists());
 }
+
+#[tokio::test]
+async fn a_store_is_opened_without_a_look_at_what_is_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    open(&folder);
+    // Whoever looked at the repositories, contents or uploads would fail.
+    for name in ["repos", "_blobs", "_uploads"] {
+        fs::remove_dir(folder.path().join(name)).unwrap();
+        fs::write(folder.path().join(name), "no folder").unwrap();
+    }
+    let registry = open(&folder);
+    assert!(registry.tags(&name("acme/vpc"), &PageRequest::default()).await.unwrap_err().is_not_found());
+}
+
+#[tokio::test]
+async fn a_repository_is_read_when_it_is_asked_for_and_no_other_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder);
+    push(&registry, "acme/vpc", "layer", &["v1"]).await.unwrap();
+    // All others are damaged.
+    for number in 0..20 {
+        let layout = folder.path().join(format!("repos/acme/other{number}/_oci"));
+        fs::create_dir_all(&layout).unwrap();
+        fs::write(layout.join("oci-layout"), "{}").unwrap();
+        fs::write(layout.join("index.json"), "no list").unwrap();
+    }
+    let registry = open(&folder);
+    assert_eq!(tags(&registry, "acme/vpc").await, ["v1"]);
+    push(&registry, "acme/vpc", "another", &["v2"]).await.unwrap();
+    push(&registry, "acme/new", "another", &["v2"]).await.unwrap();
+    assert_eq!(tags(&registry, "acme/vpc").await, ["v1", "v2"]);
+    assert!(registry.tags(&name("acme/other7"), &PageRequest::default()).await.is_err());
+}
+
+#[tokio::test]
+async fn the_lists_in_memory_have_a_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut registry = open(&folder);
+    for number in 0..10 {
+        push(&registry, &format!("acme/r{number}"), "layer", &["v1"]).await.unwrap();
+    }
+    let registry_of_all = open(&folder);
+    let mut most = 0;
+    for number in 0..10 {
+        assert_eq!(tags(&registry_of_all, &format!("acme/r{number}")).await, ["v1"]);
+        most = registry_of_all.store.memory.used();
+    }
+    assert_eq!(registry.store.memory.used(), most, "what was written is what would be read");
+    let limit = most / 3;
+    Arc::get_mut(&mut registry.store).unwrap().memory.limit = limit;
+    for number in (0..10).chain(0..10) {
+        let repository = format!("acme/r{number}");
+        push(&registry, &repository, "another", &["v2"]).await.unwrap();
+        assert_eq!(tags(&registry, &repository).await, ["v1", "v2"]);
+        assert!(registry.store.memory.used() <= limit);
+    }
+    // One that is larger than the limit is kept for as long as no other is asked for.
+    Arc::get_mut(&mut registry.store).unwrap().memory.limit = 0;
+    assert_eq!(tags(&registry, "acme/r1").await, ["v1", "v2"]);
+    let one = registry.store.memory.used();
+    assert_eq!(tags(&registry, "acme/r2").await, ["v1", "v2"]);
+    assert_eq!(registry.store.memory.used(), one);
+}
