@@ -23,6 +23,7 @@ mod logging;
 mod module_options;
 mod pack;
 mod printer;
+mod provider;
 mod pull;
 mod push;
 mod registry_options;
@@ -54,6 +55,7 @@ pub use logging::{LogFormat, LogLevel};
 pub use module_options::ModuleOptions;
 pub use pack::Pack;
 pub use printer::{Answer, Format, Printer, Streams, visible};
+pub use provider::Provider;
 pub use pull::Pull;
 pub use push::{Dependencies, Push};
 pub use registry_options::{RegistryChoice, RegistryOptions};
@@ -128,6 +130,7 @@ pub enum Verb {
     Check(Check),
     Pack(Pack),
     Serve(Box<Serve>),
+    Provider(Provider),
     Yank(Yank),
     Unyank(Unyank),
     Delete(Delete),
@@ -187,6 +190,7 @@ fn run_verb(verb: Verb, context: &Context) -> Result<ExitStatus, Failure> {
             Verb::Inspect(verb) => until_interrupted(verb.run(context)).await,
             Verb::Check(verb) => until_interrupted(Box::pin(verb.run(context))).await,
             Verb::Pack(verb) => until_interrupted(verb.run(context)).await,
+            Verb::Provider(verb) => until_interrupted(Box::pin(verb.run(context))).await,
             Verb::Yank(verb) => until_interrupted(verb.run(context)).await,
             Verb::Unyank(verb) => until_interrupted(verb.run(context)).await,
             Verb::Delete(verb) => until_interrupted(verb.run(context)).await,
@@ -255,6 +259,7 @@ mod tests {
                 "check",
                 "pack",
                 "serve",
+                "provider",
                 "yank",
                 "unyank",
                 "delete",
@@ -347,7 +352,9 @@ mod tests {
         namespace          -                                          default
         output             -                                          default
         plain-http         false                                      default
+        platform           -                                          default
         print-address      -                                          default
+        provider-repository providers/{hostname}/{namespace}/{type}    default
         push               -                                          default
         quiet              false                                      default
         reason             -                                          default

@@ -13,6 +13,7 @@ mod foreign;
 mod interrupted_push;
 mod metrics;
 mod modules_access;
+mod providers;
 mod published_versions;
 mod push;
 mod redirect;
