@@ -278,10 +278,12 @@ fn check_template(
 /// The template with a value for each placeholder.
 fn fill<'a>(
     template: &'a str,
-    values: impl Iterator<Item = (&'a &'a str, &'a str)> + Clone,
+    placeholders: &[&str],
+    values: &[&'a str],
 ) -> Result<Repository, RepositoryError> {
     let parts = template.split('/').map(|part| {
-        values.clone().find(|(placeholder, _)| **placeholder == part).map_or(part, |(_, value)| value)
+        let named = placeholders.iter().zip(values).find(|(placeholder, _)| **placeholder == part);
+        named.map_or(part, |(_, value)| *value)
     });
     parts.collect::<Vec<_>>().join("/").parse()
 }
@@ -308,7 +310,7 @@ impl RepositoryTemplate {
     /// `path` is `host/namespace/name/system` in lower case.
     fn repositories(&self, path: &CuePath) -> Result<Vec<Repository>, RepositoryError> {
         let parts: Vec<&str> = path.as_str().split('/').collect();
-        let mut repositories = vec![fill(&self.0, PLACEHOLDERS.iter().zip(parts.iter().copied()))?];
+        let mut repositories = vec![fill(&self.0, &PLACEHOLDERS, &parts)?];
         if !self.0.split('/').any(|part| part == "{host}") {
             repositories.extend(repositories[0].below(path.first_element()).ok());
         }
@@ -343,7 +345,7 @@ impl FromStr for ProviderTemplate {
 impl ProviderTemplate {
     fn repository(&self, address: &ProviderAddress) -> Result<Repository, RepositoryError> {
         let values = [address.host().as_str(), address.namespace(), address.kind()];
-        fill(&self.0, PROVIDER_PLACEHOLDERS.iter().zip(values))
+        fill(&self.0, &PROVIDER_PLACEHOLDERS, &values)
     }
 
     /// The provider that a repository's name stands for; `None` where it is not of this form.
@@ -530,6 +532,7 @@ impl fmt::Display for ModuleName {
 
 /// Every registry that is set, and how modules are laid out in them.
 #[derive(Clone)]
+#[allow(clippy::struct_field_names)] // they are what the whole is called after
 pub struct Routes {
     /// The registries with the prefixes that lead to them; no registry where the setting says `none`.
     routes: Vec<(Option<String>, Option<Target>)>,

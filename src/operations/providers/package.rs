@@ -46,8 +46,8 @@ pub async fn read(path: &Path, address: &ProviderAddress, name: &str) -> Result<
         let h1 = h1.parse().map_err(|error| reading()(io::Error::other(error)))?;
         let mut hasher = Hasher::new(Algorithm::Sha256);
         io::Seek::rewind(&mut file).map_err(reading())?;
-        let hashed = io::copy(&mut file, &mut hasher).map_err(reading())?;
-        if hashed != size {
+        let count = io::copy(&mut file, &mut hasher).map_err(reading())?;
+        if count != size {
             return Err(reading()(io::Error::other("it was changed meanwhile")));
         }
         let archive = Content { digest: hasher.finish(), size };
