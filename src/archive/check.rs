@@ -10,19 +10,26 @@
 
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 
-use super::ModuleKind;
 use super::content::{ContentReader, check_descriptor, locate_content};
+use super::dirhash::{DirectoryHash, DirectoryHashError};
 use super::names::check_entries;
 use super::records::{
     self, CentralHeader, END_LENGTH, EXTRA_ASI_UNIX, EXTRA_UNICODE_PATH, EXTRA_UNIX, EXTRA_ZIP64, EndRecord,
     FLAG_DESCRIPTOR, FLAGS_ENCRYPTED, Fields, LOCAL_LENGTH, METHOD_DEFLATED, METHOD_STORED, ZIP64_END_LENGTH,
     ZIP64_LOCATOR_LENGTH,
 };
+use super::{Contents, ModuleKind};
 
 /// Bytes of a whole zip: the limit of `cue`, which therefore every reader of our modules can take.
 pub const MAX_ZIP_SIZE: u64 = 500 << 20;
 /// Bytes of all files of a zip together, unpacked: the limit of `cue`.
 pub const MAX_UNPACKED_SIZE: u64 = 500 << 20;
+/// Bytes of a provider's zip: what can be written without the 64-bit extension, and so be read by everybody. The largest providers have
+/// some hundred MiB.
+pub const MAX_PROVIDER_ZIP_SIZE: u64 = 4 << 30;
+/// Bytes of all files of a provider's zip together, unpacked: a program is packed to a quarter of its size or more. Nothing is held of
+/// it, so this only says when to stop.
+pub const MAX_PROVIDER_UNPACKED_SIZE: u64 = 16 << 30;
 /// Entries of a zip: ten times the largest modules known, and little enough to hold all names in memory.
 pub const MAX_ENTRIES: usize = 100_000;
 /// Bytes of `cue.mod/module.cue`: the limit of `cue`.
@@ -56,8 +63,8 @@ const DOS_FOLDER: u32 = 0x10;
 pub enum CheckError {
     #[error("this is not a zip: it has no end of central directory record")]
     NotAZip,
-    #[error("the zip is {size} bytes long; at most {MAX_ZIP_SIZE} are allowed")]
-    ZipTooLarge { size: u64 },
+    #[error("the zip is {size} bytes long; at most {limit} are allowed")]
+    ZipTooLarge { size: u64, limit: u64 },
     #[error("bytes follow the end of the zip; pack it anew")]
     TrailingData,
     #[error("the zip is one part of several; join them and pack it anew")]
@@ -126,8 +133,8 @@ pub enum CheckError {
     FolderForm { name: String },
     #[error("{name:?} is {size} bytes long; at most {limit} are allowed")]
     FileTooLarge { name: String, size: u64, limit: u64 },
-    #[error("all files together are {size} bytes long, unpacked; at most {MAX_UNPACKED_SIZE} are allowed")]
-    UnpackedTooLarge { size: u64 },
+    #[error("all files together are {size} bytes long, unpacked; at most {limit} are allowed")]
+    UnpackedTooLarge { size: u64, limit: u64 },
     #[error(
         "{name:?} belongs to another module: only the root may have a `cue.mod`; push that module by itself"
     )]
@@ -361,14 +368,16 @@ impl Listing {
 }
 
 /// Reads and checks the central directory of a zip of `size` bytes, and nothing before it: one read of the last 64 KiB,
-/// and a second one where the directory is longer. `kind` adds the rules of that kind.
+/// and a second one where the directory is longer. `contents` adds the rules of what is in it.
 pub fn check_directory(
     mut reader: impl Read + Seek,
     size: u64,
-    kind: Option<ModuleKind>,
+    contents: impl Into<Contents>,
 ) -> Result<Listing, CheckError> {
-    if size > MAX_ZIP_SIZE {
-        return Err(CheckError::ZipTooLarge { size });
+    let contents = contents.into();
+    let limit = contents.max_zip_size();
+    if size > limit {
+        return Err(CheckError::ZipTooLarge { size, limit });
     }
     let tail_offset = size.saturating_sub(MAX_TAIL);
     let tail = read_at(&mut reader, tail_offset, size - tail_offset)?;
@@ -392,24 +401,48 @@ pub fn check_directory(
     };
     let listing = Listing { entries, directory_offset: end.directory_offset };
     check_extents(&listing)?;
-    check_entries(listing.entries.iter().map(|entry| (entry.name.as_str(), entry.size)), kind)?;
+    check_entries(listing.entries.iter().map(|entry| (entry.name.as_str(), entry.size)), contents)?;
     Ok(listing)
 }
 
 /// Checks a zip of `size` bytes in full: the directory, and that every entry is what the directory says. Reads it once, from
 /// front to end; holds no content.
 pub fn check_content(
+    reader: impl Read + Seek,
+    size: u64,
+    contents: impl Into<Contents>,
+) -> Result<Listing, CheckError> {
+    read_content(reader, size, contents.into(), |_, content| {
+        io::copy(content, &mut io::sink()).map(drop).map_err(CheckError::of_read)
+    })
+}
+
+/// The same for a provider's package, with its `h1:` hash: that of the zip, as OpenTofu computes it of what it has downloaded, so that
+/// entries for folders take part.
+pub fn hash_package(reader: impl Read + Seek, size: u64) -> Result<(Listing, String), CheckError> {
+    let mut hash = DirectoryHash::new();
+    let listing = read_content(reader, size, Contents::Provider, |entry, content| {
+        hash.add(&entry.name, content).map_err(|error| match error {
+            DirectoryHashError::Unreadable { source, .. } => CheckError::of_read(source),
+            DirectoryHashError::LineFeed { name } => CheckError::ControlCharacter { name },
+        })
+    })?;
+    Ok((listing, hash.finish()))
+}
+
+/// Checks a zip in full, and hands each entry's content over on the way. `take` reads it to its end.
+fn read_content(
     mut reader: impl Read + Seek,
     size: u64,
-    kind: Option<ModuleKind>,
+    contents: Contents,
+    mut take: impl FnMut(&ListedEntry, &mut dyn Read) -> Result<(), CheckError>,
 ) -> Result<Listing, CheckError> {
-    let listing = check_directory(&mut reader, size, kind)?;
+    let listing = check_directory(&mut reader, size, contents)?;
     let mut reader = BufReader::new(reader);
     for (entry, next) in listing.in_order() {
         let end = locate_content(&mut reader, entry)? + entry.compressed_size;
         let gap = next.checked_sub(end).ok_or_else(|| CheckError::Overlap { name: entry.name.clone() })?;
-        io::copy(&mut ContentReader::new(&mut reader, entry), &mut io::sink())
-            .map_err(CheckError::of_read)?;
+        take(entry, &mut ContentReader::new(&mut reader, entry))?;
         check_descriptor(&mut reader, entry, gap)?;
     }
     Ok(listing)

@@ -25,7 +25,7 @@ mod hand_zip;
 
 use std::fmt;
 
-pub use check::{CheckError, ListedEntry, Listing, check_content, check_directory};
+pub use check::{CheckError, ListedEntry, Listing, check_content, check_directory, hash_package};
 pub use content::read_file;
 pub use dirhash::{DirectoryHash, DirectoryHashError};
 pub use pack::{PackError, Packed, pack};
@@ -65,6 +65,39 @@ impl ModuleKind {
 impl fmt::Display for ModuleKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.as_str())
+    }
+}
+
+/// What a zip holds, which decides how large it may be and which names may be in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// A module, of that kind where it is known.
+    Module(Option<ModuleKind>),
+    /// A provider for one system.
+    Provider,
+}
+
+impl From<Option<ModuleKind>> for Contents {
+    fn from(kind: Option<ModuleKind>) -> Self {
+        Self::Module(kind)
+    }
+}
+
+impl Contents {
+    /// The most bytes that the zip may have.
+    pub fn max_zip_size(self) -> u64 {
+        match self {
+            Self::Module(_) => check::MAX_ZIP_SIZE,
+            Self::Provider => check::MAX_PROVIDER_ZIP_SIZE,
+        }
+    }
+
+    /// The most bytes that all files may have, unpacked.
+    pub fn max_unpacked_size(self) -> u64 {
+        match self {
+            Self::Module(_) => check::MAX_UNPACKED_SIZE,
+            Self::Provider => check::MAX_PROVIDER_UNPACKED_SIZE,
+        }
     }
 }
 

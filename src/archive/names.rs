@@ -4,11 +4,10 @@
 //! it and another to the next. For a CUE module the rules of `cue` hold too (its `module.CheckFilePath` and `modzip.CheckZip`),
 //! since `cue` refuses the whole module otherwise.
 
-use super::ModuleKind;
 use super::check::{
     CheckError, MAX_COMPONENT_LENGTH, MAX_ENTRIES, MAX_LICENSE_SIZE, MAX_MODULE_FILE_SIZE, MAX_NAME_LENGTH,
-    MAX_UNPACKED_SIZE,
 };
+use super::{Contents, ModuleKind};
 
 /// The module file's name in every zip.
 pub(super) const MODULE_FILE: &str = "cue.mod/module.cue";
@@ -21,23 +20,28 @@ const RESERVED_NAMES: [&str; 22] = [
     "lpt1", "lpt2", "lpt3", "lpt4", "lpt5", "lpt6", "lpt7", "lpt8", "lpt9",
 ];
 
-/// Checks all entries of a module: `(name, size)`, where the name of a folder ends in `/`. Sizes are in bytes, unpacked.
+/// Checks all entries of a zip: `(name, size)`, where the name of a folder ends in `/`. Sizes are in bytes, unpacked.
 pub(super) fn check_entries<'a>(
     entries: impl IntoIterator<Item = (&'a str, u64)>,
-    kind: Option<ModuleKind>,
+    contents: impl Into<Contents>,
 ) -> Result<(), CheckError> {
+    let contents = contents.into();
+    let max_unpacked = contents.max_unpacked_size();
+    let is_cue = contents == Contents::Module(Some(ModuleKind::Cue));
     let mut unpacked = 0_u64;
     let mut names = Vec::new();
     for (name, size) in entries {
         check_name(name)?;
-        check_cue_mod(name, kind)?;
-        if kind == Some(ModuleKind::Cue) {
+        if let Contents::Module(kind) = contents {
+            check_cue_mod(name, kind)?;
+        }
+        if is_cue {
             check_cue_name(name)?;
         }
-        let limit = match name {
-            MODULE_FILE => MAX_MODULE_FILE_SIZE,
-            "LICENSE" => MAX_LICENSE_SIZE,
-            _ => MAX_UNPACKED_SIZE,
+        let limit = match (contents, name) {
+            (Contents::Module(_), MODULE_FILE) => MAX_MODULE_FILE_SIZE,
+            (Contents::Module(_), "LICENSE") => MAX_LICENSE_SIZE,
+            _ => max_unpacked,
         };
         if size > limit {
             return Err(CheckError::FileTooLarge { name: name.to_owned(), size, limit });
@@ -48,14 +52,14 @@ pub(super) fn check_entries<'a>(
             return Err(CheckError::TooManyEntries { entries: names.len() as u64 });
         }
     }
-    if unpacked > MAX_UNPACKED_SIZE {
-        return Err(CheckError::UnpackedTooLarge { size: unpacked });
+    if unpacked > max_unpacked {
+        return Err(CheckError::UnpackedTooLarge { size: unpacked, limit: max_unpacked });
     }
     if names.iter().all(|name| name.ends_with('/')) {
         return Err(CheckError::NoFiles);
     }
     check_collisions(&names)?;
-    if kind == Some(ModuleKind::Cue) && !names.contains(&MODULE_FILE) {
+    if is_cue && !names.contains(&MODULE_FILE) {
         return Err(CheckError::ModuleFileMissing);
     }
     Ok(())
@@ -216,6 +220,7 @@ fn check_collisions(names: &[&str]) -> Result<(), CheckError> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use super::super::check::MAX_UNPACKED_SIZE;
     use super::*;
     use proptest::prelude::*;
 
@@ -354,6 +359,8 @@ mod tests {
         assert_eq!(check(&[("LICENSE", MAX_LICENSE_SIZE + 1)]), Err("file-too-large"));
         assert_eq!(check(&[("a/LICENSE", MAX_LICENSE_SIZE + 1)]), Ok(()));
         assert_eq!(check(&[(MODULE_FILE, MAX_MODULE_FILE_SIZE + 1)]), Err("file-too-large"));
+        let provider = |size| check_entries([("LICENSE", 1), ("program", size)], Contents::Provider).is_ok();
+        assert!(provider(2 * MAX_UNPACKED_SIZE) && !provider(Contents::Provider.max_unpacked_size()));
         let names: Vec<String> = (0..=MAX_ENTRIES).map(|number| number.to_string()).collect();
         let entries = |count: usize| names.iter().take(count).map(|name| (name.as_str(), 0));
         assert!(check_entries(entries(MAX_ENTRIES), None).is_ok());

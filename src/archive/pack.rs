@@ -198,7 +198,7 @@ impl<W: Write> OutputState<'_, W> {
         let Some(out) = &mut self.out else { return Ok(()) };
         let size = self.size + bytes.len() as u64;
         if size > MAX_ZIP_SIZE {
-            return Err(CheckError::ZipTooLarge { size }.into());
+            return Err(CheckError::ZipTooLarge { size, limit: MAX_ZIP_SIZE }.into());
         }
         out.write_all(bytes).map_err(PackError::Unwritable)?;
         self.hasher.update(bytes);

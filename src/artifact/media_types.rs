@@ -1,7 +1,11 @@
-//! The media types of modules in OCI manifests, as `tofu` and `cue` look for them.
+//! The media types of modules and providers in OCI manifests, as `tofu` and `cue` look for them.
 
 /// `artifactType` of an OpenTofu module package; `tofu` takes no other.
 pub const OPENTOFU_MODULE: &str = "application/vnd.opentofu.modulepkg";
+/// `artifactType` of the index that is a provider's version; `tofu` takes no other.
+pub const OPENTOFU_PROVIDER: &str = "application/vnd.opentofu.provider";
+/// `artifactType` of a provider's manifest for one system, and of its entry in the index.
+pub const OPENTOFU_PROVIDER_TARGET: &str = "application/vnd.opentofu.provider-target";
 /// Type of the configuration; `cue` takes no other. Its content is [`EMPTY_CONFIG`].
 pub const CUE_MODULE: &str = "application/vnd.cue.module.v1+json";
 /// Type of the layer that `tofu` unpacks: exactly one layer may have it.
@@ -24,6 +28,9 @@ pub const EMPTY_CONFIG: &[u8] = b"{}";
 pub const DEPENDENCY: &str = "works.cue.module";
 /// Annotation of a dependency layer, `true`: only needed where the module is the main one.
 pub const MAIN_ONLY: &str = "works.cue.mainonly";
+
+/// Annotation of a provider's manifest for one system, and of its entry in the index: the `h1:` hash of the zip.
+pub const PACKAGE_HASH: &str = "works.ocimod.h1";
 
 /// Annotation of a mark: `true` where the version is withdrawn, `false` where it was.
 pub const YANKED: &str = "works.ocimod.yanked";

@@ -190,11 +190,11 @@ impl ModuleArtifact {
 }
 
 impl Content {
-    fn of(descriptor: &Descriptor) -> Self {
+    pub(super) fn of(descriptor: &Descriptor) -> Self {
         Self { digest: descriptor.digest.clone(), size: descriptor.size }
     }
 
-    fn descriptor(&self, media_type: &str) -> Descriptor {
+    pub(super) fn descriptor(&self, media_type: &str) -> Descriptor {
         Descriptor::new(media_type, self.digest.clone(), self.size)
     }
 }
@@ -229,8 +229,8 @@ fn read_module_file(layer: &Descriptor) -> Result<ModuleFileLayer, ArtifactError
     Ok(ModuleFileLayer { content, data })
 }
 
-/// What a manifest that is no module's is, for an error message.
-fn describe(manifest: &Manifest) -> String {
+/// What a manifest is that is not what was looked for, for an error message.
+pub(super) fn describe(manifest: &Manifest) -> String {
     if manifest.is_index() {
         return match &manifest.artifact_type {
             Some(kind) => format!("an index of type `{}`", shorten(kind)),

@@ -47,6 +47,17 @@ pub fn cue_tag(version: &Version) -> Result<Tag, TagError> {
     }
 }
 
+/// The tag that a provider's version is written to: `1.2.0`, as OpenTofu looks for it.
+pub fn provider_tag(version: &Version) -> Result<Tag, TagError> {
+    version.to_string().replace('+', "_").parse().map_err(|_| TagError::TooLong(version.to_string()))
+}
+
+/// The version of a provider that a tag says. OpenTofu takes no `v` in front, so neither is it taken here: what the mirror lists,
+/// `oci_mirror` lists too.
+pub fn provider_version_of(tag: &Tag) -> Option<Version> {
+    if tag.as_str().starts_with('v') { None } else { version_of(tag) }
+}
+
 /// Where the bundle of the version at `tag` is.
 pub fn bundle_tag(tag: &Tag) -> Result<Tag, TagError> {
     format!("{BUNDLE}{tag}").parse().map_err(|_| TagError::TooLong(tag.to_string()))
@@ -225,6 +236,17 @@ mod tests {
         assert_eq!(tag.as_str(), "v1.2.0-rc.1_build.5");
         assert_eq!(version_of(&tag), Some(version.clone()));
         assert!(matches!(cue_tag(&version), Err(TagError::BuildMetadata(_))));
+    }
+
+    #[test]
+    fn versions_of_providers_have_no_v() {
+        let version = Version::parse("1.2.0-rc.1+build.5").unwrap();
+        let tag = provider_tag(&version).unwrap();
+        assert_eq!(tag.as_str(), "1.2.0-rc.1_build.5");
+        assert_eq!(provider_version_of(&tag), Some(version));
+        for tag in ["v1.2.0", "1.2", "latest", "yanked.1.2.0"] {
+            assert_eq!(provider_version_of(&tag.parse().unwrap()), None, "{tag}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::settings::Settings;
 use crate::module::Address;
 use crate::operations::connect::Connection;
 use crate::operations::published::{self, StoredModule};
-use crate::operations::routes::{RepositoryTemplate, Routes};
+use crate::operations::routes::{ProviderTemplate, RepositoryTemplate, Routes};
 use crate::registry::credentials::{CredentialEnvironment, CredentialSource};
 use crate::registry::remote::{Proxies, ProxyError};
 use crate::server::RequestLog;
@@ -99,7 +99,8 @@ impl Context {
 
     async fn routes(&self, choice: &RegistryChoice, connection: Connection) -> Result<Routes, Failure> {
         let template: RepositoryTemplate = self.registry.module_repository.parse().map_err(wrong)?;
-        Ok(connection.routes(&choice.setting()?, template).await?)
+        let providers: ProviderTemplate = self.registry.provider_repository.parse().map_err(wrong)?;
+        Ok(connection.routes(&choice.setting()?, template).await?.with_providers(providers))
     }
 
     /// The version of a module that an address and `--version` name.

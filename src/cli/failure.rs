@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::artifact::ArtifactError;
+use crate::artifact::{ArtifactError, ProviderError};
 use crate::operations::OperationError;
 use crate::operations::routes::RouteError;
 use crate::registry::RegistryError;
@@ -280,9 +280,17 @@ impl Classify for OperationError {
             | Self::Template(_)
             | Self::Usage { .. }
             | Self::Route(RouteError::NoRegistry(_)) => ErrorKind::Usage,
-            Self::NoModule { .. } | Self::NoVersion { .. } | Self::NotInstallable { .. } => {
-                ErrorKind::NotFound
-            }
+            Self::NoModule { .. }
+            | Self::NoVersion { .. }
+            | Self::NotInstallable { .. }
+            | Self::NoProvider { .. }
+            | Self::NoPlatform { .. } => ErrorKind::NotFound,
+            Self::NotAProvider { source, .. } => match source {
+                ProviderError::NotAProvider { .. } => ErrorKind::NotFound,
+                ProviderError::ArchiveLayers { .. }
+                | ProviderError::Algorithm { .. }
+                | ProviderError::Index(_) => ErrorKind::Damaged,
+            },
             Self::NotSearchedYet { .. } => ErrorKind::Unavailable,
             Self::Shared(error) => error.kind(),
             Self::NotAModule { source, .. } => match source {

@@ -26,6 +26,7 @@ mod module_options;
 mod pack;
 mod printer;
 mod prompt;
+mod provider;
 mod pull;
 mod push;
 mod registry_options;
@@ -59,6 +60,7 @@ pub use logout::Logout;
 pub use module_options::ModuleOptions;
 pub use pack::Pack;
 pub use printer::{Answer, Format, Printer, Streams, visible};
+pub use provider::Provider;
 pub use pull::Pull;
 pub use push::{Dependencies, Push};
 pub use registry_options::{RegistryChoice, RegistryOptions};
@@ -133,6 +135,7 @@ pub enum Verb {
     Check(Check),
     Pack(Pack),
     Serve(Box<Serve>),
+    Provider(Provider),
     Yank(Yank),
     Unyank(Unyank),
     Delete(Delete),
@@ -194,6 +197,7 @@ fn run_verb(verb: Verb, context: &Context) -> Result<ExitStatus, Failure> {
             Verb::Inspect(verb) => until_interrupted(verb.run(context)).await,
             Verb::Check(verb) => until_interrupted(Box::pin(verb.run(context))).await,
             Verb::Pack(verb) => until_interrupted(verb.run(context)).await,
+            Verb::Provider(verb) => until_interrupted(Box::pin(verb.run(context))).await,
             Verb::Yank(verb) => until_interrupted(verb.run(context)).await,
             Verb::Unyank(verb) => until_interrupted(verb.run(context)).await,
             Verb::Delete(verb) => until_interrupted(verb.run(context)).await,
@@ -264,6 +268,7 @@ mod tests {
                 "check",
                 "pack",
                 "serve",
+                "provider",
                 "yank",
                 "unyank",
                 "delete",
@@ -360,7 +365,9 @@ mod tests {
         output                -                                          default
         password-stdin        false                                      default
         plain-http            false                                      default
+        platform              -                                          default
         print-address         -                                          default
+        provider-repository   providers/{hostname}/{namespace}/{type}    default
         push                  -                                          default
         quiet                 false                                      default
         reason                -                                          default

@@ -36,6 +36,14 @@ pub struct RegistryOptions {
     /// Repository of an OpenTofu module
     #[arg(long, global = true, value_name = "TEMPLATE", default_value = "{namespace}/{name}/{system}")]
     pub module_repository: String,
+    /// Repository of a provider
+    #[arg(
+        long,
+        global = true,
+        value_name = "TEMPLATE",
+        default_value = "providers/{hostname}/{namespace}/{type}"
+    )]
+    pub provider_repository: String,
 }
 
 /// The registry of a run.

@@ -1,23 +1,41 @@
-//! Fetches a zip into a temporary file: verified, and never whole in memory.
+//! Fetches a zip into a file: verified, and never whole in memory.
+
+use std::fs::File;
+use std::path::Path;
 
 use futures_util::StreamExt;
 use tempfile::NamedTempFile;
 use tokio::io::AsyncWriteExt;
 
+use crate::archive::Contents;
 use crate::artifact::Content;
 use crate::registry::RegistryError;
 
 use super::error::{OperationError, Result};
 use super::routes::Place;
+use super::{NoProgress, Progress};
 
-/// The largest zip that is fetched; larger ones are refused by every check anyway.
-const MAX_ARCHIVE: u64 = crate::archive::check::MAX_ZIP_SIZE;
-
-/// The blob in a temporary file that goes with the answer.
+/// The zip of a module in a temporary file that goes with the answer.
 pub async fn archive(place: &Place, content: &Content) -> Result<NamedTempFile> {
+    let temporary = NamedTempFile::new().map_err(OperationError::io("making a temporary file"))?;
+    let writing = || OperationError::io(format!("writing {}", temporary.path().display()));
+    let file = temporary.reopen().map_err(writing())?;
+    write(place, content, Contents::Module(None), (file, temporary.path()), &NoProgress).await?;
+    Ok(temporary)
+}
+
+/// Writes a zip to a file that is open and empty. What is larger than every check allows is not fetched.
+pub(super) async fn write(
+    place: &Place,
+    content: &Content,
+    contents: Contents,
+    (file, path): (File, &Path),
+    progress: &dyn Progress,
+) -> Result<()> {
     let name = || format!("{}@{}", place.name(), content.digest);
-    if content.size > MAX_ARCHIVE {
-        return Err(OperationError::registry(name())(RegistryError::TooLarge { limit: MAX_ARCHIVE }));
+    let limit = contents.max_zip_size();
+    if content.size > limit {
+        return Err(OperationError::registry(name())(RegistryError::TooLarge { limit }));
     }
     let blob = place
         .registry()
@@ -28,15 +46,13 @@ pub async fn archive(place: &Place, content: &Content) -> Result<NamedTempFile> 
         let error = RegistryError::SizeMismatch { expected: content.size, actual: blob.size };
         return Err(OperationError::registry(name())(error));
     }
-    let temporary = NamedTempFile::new().map_err(OperationError::io("making a temporary file"))?;
-    let writing = || OperationError::io(format!("writing {}", temporary.path().display()));
-    let file = temporary.reopen().map_err(writing())?;
+    let writing = || OperationError::io(format!("writing {}", path.display()));
     let mut file = tokio::fs::File::from_std(file);
     let mut bytes = blob.bytes;
     while let Some(piece) = bytes.next().await {
         let piece = piece.map_err(|error| OperationError::registry(name())(error.into()))?;
         file.write_all(&piece).await.map_err(writing())?;
+        progress.advanced(piece.len() as u64);
     }
-    file.flush().await.map_err(writing())?;
-    Ok(temporary)
+    file.flush().await.map_err(writing())
 }

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::archive::PackError;
-use crate::artifact::{ArtifactError, TagError};
-use crate::module::{Constraint, Version};
+use crate::artifact::{ArtifactError, ProviderError, TagError};
+use crate::module::{Constraint, ProviderPlatform, Version};
 use crate::oci::Digest;
 use crate::registry::RegistryError;
 use crate::registry::credentials::CredentialError;
@@ -62,6 +62,32 @@ pub enum OperationError {
         reference: String,
         /// What it is.
         source: ArtifactError,
+    },
+    /// Nothing is published under the provider's name.
+    #[error("provider `{provider}` is not in the registry; looked in {place}")]
+    NoProvider {
+        /// The provider.
+        provider: String,
+        /// Where it would be.
+        place: String,
+    },
+    /// The provider's version is there, and not for that system.
+    #[error("{reference} is not for `{platform}`, but for {}", platforms_text(platforms))]
+    NoPlatform {
+        /// `registry/repository:tag`.
+        reference: String,
+        /// What was asked for.
+        platform: ProviderPlatform,
+        /// What there is.
+        platforms: Vec<ProviderPlatform>,
+    },
+    /// What is kept under that version is no provider.
+    #[error("{reference}: {source}")]
+    NotAProvider {
+        /// `registry/repository:tag`, or its manifest for one system.
+        reference: String,
+        /// What it is.
+        source: ProviderError,
     },
     /// The repository holds a module of another path.
     #[error("{place} holds the module `{stored}`, and a repository holds one module; this one is `{pushed}`")]
@@ -231,6 +257,13 @@ fn login_hint(error: &CredentialError) -> Option<String> {
         CredentialError::NoPlace => "name a file with the variable REGISTRY_AUTH_FILE".to_owned(),
         _ => return None,
     })
+}
+
+fn platforms_text(platforms: &[ProviderPlatform]) -> String {
+    match platforms {
+        [] => "none at all".to_owned(),
+        platforms => platforms.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }
 }
 
 /// The versions there are, the newest few of them.

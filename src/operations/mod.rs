@@ -20,6 +20,7 @@ pub mod pack;
 pub mod pattern;
 pub mod prepare;
 mod progress;
+pub mod providers;
 pub mod published;
 pub mod pull;
 pub mod push;

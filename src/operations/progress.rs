@@ -1,5 +1,12 @@
 //! How an operation tells whoever waits how far it is, without knowing who that is: a terminal, a log, nobody.
 
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+
+use crate::registry::{BlobSource, ByteStream};
+
 /// Hears of transfers, one after another: begun, further, done. And of what deserves a word on the way.
 pub trait Progress: Send + Sync {
     /// A transfer begins: what it is, in a few words, and how many bytes long where that is known.
@@ -21,4 +28,37 @@ impl Progress for NoProgress {
     fn advanced(&self, _bytes: u64) {}
     fn finished(&self) {}
     fn warn(&self, _message: &str) {}
+}
+
+/// A source that tells how far it was read.
+pub(super) struct CountedSource<'a> {
+    source: &'a dyn BlobSource,
+    progress: Arc<dyn Progress>,
+}
+
+impl<'a> CountedSource<'a> {
+    /// Tells `progress` of every byte that is read from `source`.
+    pub(super) fn new(source: &'a dyn BlobSource, progress: Arc<dyn Progress>) -> Self {
+        Self { source, progress }
+    }
+}
+
+impl BlobSource for CountedSource<'_> {
+    fn size(&self) -> u64 {
+        self.source.size()
+    }
+
+    fn open(&self) -> BoxFuture<'_, crate::registry::Result<ByteStream>> {
+        Box::pin(async move {
+            let progress = Arc::clone(&self.progress);
+            let bytes = self.source.open().await?;
+            Ok(bytes
+                .inspect(move |piece| {
+                    if let Ok(piece) = piece {
+                        progress.advanced(piece.len() as u64);
+                    }
+                })
+                .boxed())
+        })
+    }
 }

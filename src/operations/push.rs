@@ -7,8 +7,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
 use tempfile::NamedTempFile;
 
 use crate::archive::{self, Entry, ModuleKind, Tree};
@@ -18,7 +16,7 @@ use crate::artifact::{
 use crate::module::{CuePath, Host, ModuleFile, ModuleVersion, Ocimod, Version};
 use crate::oci::{Algorithm, Annotations, Digest, Hasher, IMAGE_MANIFEST, Reference, Tag};
 use crate::registry::{
-    BlobSource, ByteStream, BytesSource, Condition, FileSource, NewManifest, RegistryError, RegistrySource,
+    BlobSource, BytesSource, Condition, FileSource, NewManifest, RegistryError, RegistrySource,
 };
 
 use super::Progress;
@@ -26,6 +24,7 @@ use super::download;
 use super::error::{OperationError, Result};
 use super::finding::Finding;
 use super::prepare::{self, MODULE_FILE, Named, Naming, Prepared};
+use super::progress::CountedSource;
 use super::published::{self, DependencyForm, Published, StoredModule};
 use super::resolve::{self, Dependency, OwnHosts, Resolution};
 use super::routes::{Place, RouteError, Routes};
@@ -411,7 +410,7 @@ impl Push<'_> {
 
     async fn put(&self, what: &str, digest: &Digest, source: &dyn BlobSource) -> Result<u64> {
         self.progress.started(what, Some(source.size()));
-        let counted = Counted { source, progress: Arc::clone(&self.progress) };
+        let counted = CountedSource::new(source, Arc::clone(&self.progress));
         let answer = self.place.registry().put_blob(&self.place.repository, digest, &counted).await;
         self.progress.finished();
         answer.map_err(OperationError::registry(self.place.name()))?;
@@ -664,30 +663,4 @@ fn is_damage(error: &RegistryError) -> bool {
             | RegistryError::DigestMismatch { .. }
             | RegistryError::SizeMismatch { .. }
     )
-}
-
-/// A source that tells how far it was read.
-struct Counted<'a> {
-    source: &'a dyn BlobSource,
-    progress: Arc<dyn Progress>,
-}
-
-impl BlobSource for Counted<'_> {
-    fn size(&self) -> u64 {
-        self.source.size()
-    }
-
-    fn open(&self) -> BoxFuture<'_, crate::registry::Result<ByteStream>> {
-        Box::pin(async move {
-            let progress = Arc::clone(&self.progress);
-            let bytes = self.source.open().await?;
-            Ok(bytes
-                .inspect(move |piece| {
-                    if let Ok(piece) = piece {
-                        progress.advanced(piece.len() as u64);
-                    }
-                })
-                .boxed())
-        })
-    }
 }

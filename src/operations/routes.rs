@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::module::{CuePath, Host, TofuAddress};
+use crate::module::{CuePath, Host, ProviderAddress, TofuAddress};
 use crate::oci::{Repository, RepositoryError};
 use crate::registry::SharedRegistry;
 use crate::registry::remote::RegistryHost;
@@ -208,7 +208,7 @@ pub struct RepositoryTemplate(String);
 pub enum RepositoryTemplateError {
     /// Two addresses would share a repository.
     #[error(
-        "the template `{template}` has no `{{{missing}}}`, so different modules would share a repository"
+        "the template `{template}` has no `{{{missing}}}`, so different addresses would share a repository"
     )]
     Missing {
         /// The template.
@@ -218,14 +218,16 @@ pub enum RepositoryTemplateError {
     },
     /// `{namespace}_{name}` folds `a_b`/`c` and `a`/`b_c` into one.
     #[error(
-        "in the template `{template}` the part `{part}` mixes text and a placeholder, so different modules could share a \
-         repository; let each placeholder be a part of its own, as in `{{namespace}}/{{name}}/{{system}}`"
+        "in the template `{template}` the part `{part}` mixes text and a placeholder, so different addresses could share a \
+         repository; let each placeholder be a part of its own, as in `{example}`"
     )]
     Mixed {
         /// The template.
         template: String,
         /// The offending part.
         part: String,
+        /// One that will do.
+        example: &'static str,
     },
     /// Something that a repository's name cannot have.
     #[error("the template `{template}` gives no repository name: {source}")]
@@ -238,33 +240,60 @@ pub enum RepositoryTemplateError {
 }
 
 const PLACEHOLDERS: [&str; 4] = ["{host}", "{namespace}", "{name}", "{system}"];
+const DEFAULT_TEMPLATE: &str = "{namespace}/{name}/{system}";
 
 impl Default for RepositoryTemplate {
     fn default() -> Self {
-        Self("{namespace}/{name}/{system}".to_owned())
+        Self(DEFAULT_TEMPLATE.to_owned())
     }
+}
+
+/// Refuses a template by which two addresses could share a repository, or which gives no repository's name. `example` is one of the
+/// same kind that will do.
+fn check_template(
+    text: &str,
+    placeholders: &[&str],
+    required: &[&'static str],
+    example: &'static str,
+) -> Result<(), RepositoryTemplateError> {
+    let template = || text.to_owned();
+    for missing in required {
+        if !text.contains(&format!("{{{missing}}}")) {
+            return Err(RepositoryTemplateError::Missing { template: template(), missing });
+        }
+    }
+    for part in text.split('/') {
+        if part.contains(['{', '}']) && !placeholders.contains(&part) {
+            let part = part.to_owned();
+            return Err(RepositoryTemplateError::Mixed { template: template(), part, example });
+        }
+    }
+    let sample = placeholders.iter().fold(template(), |name, placeholder| name.replace(placeholder, "a"));
+    match sample.parse::<Repository>() {
+        Ok(_) => Ok(()),
+        Err(source) => Err(RepositoryTemplateError::Name { template: template(), source }),
+    }
+}
+
+/// The template with a value for each placeholder.
+fn fill<'a>(
+    template: &'a str,
+    placeholders: &[&str],
+    values: &[&'a str],
+) -> Result<Repository, RepositoryError> {
+    let parts = template.split('/').map(|part| {
+        let named = placeholders.iter().zip(values).find(|(placeholder, _)| **placeholder == part);
+        named.map_or(part, |(_, value)| *value)
+    });
+    parts.collect::<Vec<_>>().join("/").parse()
 }
 
 impl FromStr for RepositoryTemplate {
     type Err = RepositoryTemplateError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let template = || text.to_owned();
-        for missing in ["namespace", "name", "system"] {
-            if !text.contains(&format!("{{{missing}}}")) {
-                return Err(RepositoryTemplateError::Missing { template: template(), missing });
-            }
-        }
-        for part in text.split('/') {
-            if part.contains(['{', '}']) && !PLACEHOLDERS.contains(&part) {
-                return Err(RepositoryTemplateError::Mixed { template: template(), part: part.to_owned() });
-            }
-        }
-        let sample = PLACEHOLDERS.iter().fold(template(), |name, placeholder| name.replace(placeholder, "a"));
-        match sample.parse::<Repository>() {
-            Ok(_) => Ok(Self(template())),
-            Err(source) => Err(RepositoryTemplateError::Name { template: template(), source }),
-        }
+        check_template(text, &PLACEHOLDERS, &["namespace", "name", "system"], DEFAULT_TEMPLATE)?;
+        Ok(Self(text.to_owned()))
     }
 }
 
@@ -281,20 +310,62 @@ impl RepositoryTemplate {
     /// `path` is `host/namespace/name/system` in lower case.
     fn repositories(&self, path: &CuePath) -> Result<Vec<Repository>, RepositoryError> {
         let parts: Vec<&str> = path.as_str().split('/').collect();
-        let values = PLACEHOLDERS.iter().zip(&parts);
-        let name = self
-            .0
-            .split('/')
-            .map(|part| {
-                values.clone().find(|(placeholder, _)| **placeholder == part).map_or(part, |(_, value)| value)
-            })
-            .collect::<Vec<_>>()
-            .join("/");
-        let mut repositories = vec![name.parse::<Repository>()?];
+        let mut repositories = vec![fill(&self.0, &PLACEHOLDERS, &parts)?];
         if !self.0.split('/').any(|part| part == "{host}") {
             repositories.extend(repositories[0].below(path.first_element()).ok());
         }
         Ok(repositories)
+    }
+}
+
+/// How the address of a provider becomes a repository: `providers/{hostname}/{namespace}/{type}`. The placeholders are those of
+/// OpenTofu's `repository_template`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderTemplate(String);
+
+const PROVIDER_PLACEHOLDERS: [&str; 3] = ["{hostname}", "{namespace}", "{type}"];
+const DEFAULT_PROVIDER_TEMPLATE: &str = "providers/{hostname}/{namespace}/{type}";
+
+impl Default for ProviderTemplate {
+    fn default() -> Self {
+        Self(DEFAULT_PROVIDER_TEMPLATE.to_owned())
+    }
+}
+
+impl FromStr for ProviderTemplate {
+    type Err = RepositoryTemplateError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let required = ["hostname", "namespace", "type"];
+        check_template(text, &PROVIDER_PLACEHOLDERS, &required, DEFAULT_PROVIDER_TEMPLATE)?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl ProviderTemplate {
+    fn repository(&self, address: &ProviderAddress) -> Result<Repository, RepositoryError> {
+        let values = [address.host().as_str(), address.namespace(), address.kind()];
+        fill(&self.0, &PROVIDER_PLACEHOLDERS, &values)
+    }
+
+    /// The provider that a repository's name stands for; `None` where it is not of this form.
+    fn read(&self, name: &str) -> Option<ProviderAddress> {
+        let (patterns, values) = (self.0.split('/'), name.split('/'));
+        if patterns.clone().count() != values.clone().count() {
+            return None;
+        }
+        let mut found: [Option<&str>; 3] = [None; 3];
+        for (pattern, value) in patterns.zip(values) {
+            match PROVIDER_PLACEHOLDERS.iter().position(|placeholder| *placeholder == pattern) {
+                // A placeholder that stands there twice has one value.
+                Some(index) if found[index].is_some_and(|known| known != value) => return None,
+                Some(index) => found[index] = Some(value),
+                None if pattern == value => {}
+                None => return None,
+            }
+        }
+        let [Some(host), Some(namespace), Some(kind)] = found else { return None };
+        ProviderAddress::parse(&format!("{host}/{namespace}/{kind}")).ok()
     }
 }
 
@@ -461,10 +532,12 @@ impl fmt::Display for ModuleName {
 
 /// Every registry that is set, and how modules are laid out in them.
 #[derive(Clone)]
+#[allow(clippy::struct_field_names)] // they are what the whole is called after
 pub struct Routes {
     /// The registries with the prefixes that lead to them; no registry where the setting says `none`.
     routes: Vec<(Option<String>, Option<Target>)>,
     template: RepositoryTemplate,
+    providers: ProviderTemplate,
 }
 
 /// A module has no place.
@@ -484,7 +557,13 @@ impl Routes {
     /// The registries with the prefixes that lead to them; no prefix leads everywhere else, and no registry is one that keeps
     /// nothing.
     pub fn new(routes: Vec<(Option<String>, Option<Target>)>, template: RepositoryTemplate) -> Self {
-        Self { routes, template }
+        Self { routes, template, providers: ProviderTemplate::default() }
+    }
+
+    /// The same routes with providers in other repositories.
+    #[must_use]
+    pub fn with_providers(self, providers: ProviderTemplate) -> Self {
+        Self { providers, ..self }
     }
 
     /// The same registries, asked anew for each list.
@@ -496,7 +575,7 @@ impl Routes {
         };
         let routes =
             self.routes.iter().map(|(prefix, target)| (prefix.clone(), target.as_ref().map(asked))).collect();
-        Self { routes, template: self.template.clone() }
+        Self { routes, template: self.template.clone(), providers: self.providers.clone() }
     }
 
     /// The same routes with every registry wrapped in something, once each: a counter, a cache.
@@ -531,12 +610,12 @@ impl Routes {
 
     /// The registry for a module path: that of the longest prefix of whole elements.
     pub fn target(&self, path: &CuePath) -> Option<&Target> {
-        self.route(path)?.1.as_ref()
+        self.route(path.as_str())?.1.as_ref()
     }
 
     /// Whether a prefix, and not the catch-all, leads this path to a registry.
     pub fn is_routed(&self, path: &CuePath) -> bool {
-        self.route(path).is_some_and(|(prefix, target)| prefix.is_some() && target.is_some())
+        self.route(path.as_str()).is_some_and(|(prefix, target)| prefix.is_some() && target.is_some())
     }
 
     /// The hosts of the modules that may be here, for whoever asks without naming one: the placeholder host, which stands for
@@ -552,9 +631,9 @@ impl Routes {
         hosts
     }
 
-    fn route(&self, path: &CuePath) -> Option<&(Option<String>, Option<Target>)> {
+    fn route(&self, path: &str) -> Option<&(Option<String>, Option<Target>)> {
         let fits = |prefix: &str| {
-            path.as_str().strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         self.routes
             .iter()
@@ -588,6 +667,21 @@ impl Routes {
                     .any(|parts| Some(parts.namespace) == namespace && parts.host.is_none_or(is_below))
             }
         }
+    }
+
+    /// Where a provider is. Its address leads to a registry as a module's path does.
+    pub fn provider_place(&self, address: &ProviderAddress) -> Result<Place, RouteError> {
+        let path = address.to_string();
+        let target = self.route(&path).and_then(|(_, target)| target.as_ref());
+        let target = target.ok_or(RouteError::NoRegistry(path))?;
+        Ok(target.place(&self.providers.repository(address)?)?)
+    }
+
+    /// The provider that is kept in a repository, by the repository's name; `None` where none is, or where it would be looked for
+    /// elsewhere.
+    pub fn provider_at(&self, place: &Place) -> Option<ProviderAddress> {
+        let address = self.providers.read(place.below_prefix())?;
+        (self.provider_place(&address).ok()? == *place).then_some(address)
     }
 
     /// Where a module may be, best first; the first one is where it is pushed.
@@ -674,6 +768,29 @@ mod tests {
         assert!(matches!(parse("{namespace}_{name}/{system}"), Err(E::Mixed { .. })));
         assert!(matches!(parse("{namespace}/{name}/{system}/{version}"), Err(E::Mixed { .. })));
         assert!(matches!(parse("{namespace}/{name}/{system}/A"), Err(E::Name { .. })));
+    }
+
+    #[test]
+    fn a_provider_has_one_repository_and_a_repository_one_provider() {
+        use RepositoryTemplateError as E;
+        let parse = |text: &str| text.parse::<ProviderTemplate>();
+        assert!(matches!(parse("{namespace}/{type}"), Err(E::Missing { missing: "hostname", .. })));
+        assert!(matches!(parse("{hostname}/{namespace}-{type}"), Err(E::Mixed { .. })));
+        assert!(matches!(parse("{hostname}/{namespace}/{type}/{version}"), Err(E::Mixed { .. })));
+        let address = ProviderAddress::parse("hashicorp/time").unwrap();
+        for (template, name) in [
+            (DEFAULT_PROVIDER_TEMPLATE, "providers/registry.opentofu.org/hashicorp/time"),
+            ("{type}/{hostname}/x/{namespace}", "time/registry.opentofu.org/x/hashicorp"),
+        ] {
+            let template = parse(template).unwrap();
+            assert_eq!(template.repository(&address).unwrap().as_str(), name);
+            assert_eq!(template.read(name), Some(address.clone()));
+            for other in ["", "a/b/c", "providers/a/b", "acme/vpc/aws", "providers/a/b/c/d"] {
+                assert_eq!(template.read(other), None, "{other}");
+            }
+        }
+        let twice = parse("{type}/{hostname}/{namespace}/{type}").unwrap();
+        assert!(twice.read("time/a.b/c/time").is_some() && twice.read("time/a.b/c/other").is_none());
     }
 
     #[test]

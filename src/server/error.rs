@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::archive_link::LinkError;
 use super::oci::RequestError;
-use crate::artifact::ArtifactError;
+use crate::artifact::{ArtifactError, ProviderError};
 use crate::oci::ErrorCode;
 use crate::operations::OperationError;
 use crate::registry::RegistryError;
@@ -335,6 +335,9 @@ fn operation_status(error: &OperationError) -> u16 {
         | OperationError::NoModule { .. }
         | OperationError::NoVersion { .. }
         | OperationError::NotInstallable { .. }
+        | OperationError::NoProvider { .. }
+        | OperationError::NoPlatform { .. }
+        | OperationError::NotAProvider { source: ProviderError::NotAProvider { .. }, .. }
         | OperationError::NotAModule { source: ArtifactError::NotAModule { .. }, .. }
         | OperationError::Tag(_)
         | OperationError::Usage { .. } => 404,
@@ -342,7 +345,7 @@ fn operation_status(error: &OperationError) -> u16 {
         OperationError::NotSearchedYet { .. } => 503,
         OperationError::Shared(error) => operation_status(error),
         // A module's manifest that contradicts itself.
-        OperationError::NotAModule { .. } => 502,
+        OperationError::NotAModule { .. } | OperationError::NotAProvider { .. } => 502,
         // None of these comes of reading.
         OperationError::Setting(_)
         | OperationError::Template(_)

@@ -16,6 +16,7 @@ mod login;
 mod metrics;
 mod modules_access;
 mod outlived;
+mod providers;
 mod proxies;
 mod published_versions;
 mod push;

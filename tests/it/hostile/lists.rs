@@ -38,7 +38,7 @@ async fn a_list_that_always_has_more_is_broken_off() {
             .await;
     let error = all(&server, 20_000).await.unwrap_err();
     assert!(matches!(error, RegistryError::TooMany { what: "tags", limit: 20_000 }), "{error}");
-    assert!(server.requests().len() <= 21);
+    assert!(server.requests().len() <= 22, "one is asked for ahead");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,7 +49,7 @@ async fn a_list_that_goes_round_has_each_entry_once() {
         tags.sort();
         tags.dedup();
         assert_eq!(tags.len(), length);
-        assert!(server.requests().len() <= length + 1, "{length}");
+        assert!(server.requests().len() <= length + 2, "{length}, and one that is asked for ahead");
     }
 }
 

@@ -1,0 +1,114 @@
+//! `ocimod provider list`: the providers of a registry, or the versions of one.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::super::Context;
+use super::super::failure::{ErrorKind, ExitStatus, Failure};
+use super::super::printer::{Answer, write_columns};
+use super::super::registry_options::RegistryChoice;
+use super::parse_provider;
+use crate::operations::providers::{find, list};
+
+/// List the providers in the registry, or the versions of one with their platforms
+#[derive(Args, Clone, Debug)]
+pub(super) struct List {
+    /// The provider whose versions are listed
+    #[arg(value_name = "ADDRESS[@CONSTRAINT]")]
+    pub(super) address: Option<String>,
+}
+
+/// `providers`: an array of objects.
+#[derive(Serialize)]
+struct ProvidersAnswer {
+    providers: Vec<ShownProvider>,
+}
+
+#[derive(Serialize)]
+struct ShownProvider {
+    provider: String,
+    repository: String,
+    /// The newest version.
+    version: String,
+    versions: usize,
+}
+
+impl Answer for ProvidersAnswer {
+    fn write_text(&self, text: &mut String) -> std::fmt::Result {
+        let rows: Vec<_> =
+            self.providers.iter().map(|it| [it.provider.as_str(), it.version.as_str()]).collect();
+        write_columns(text, &rows)
+    }
+}
+
+/// `provider`, `repository`, and `versions`: an array of objects, ascending.
+#[derive(Serialize)]
+struct VersionsAnswer {
+    provider: String,
+    repository: String,
+    versions: Vec<ShownVersion>,
+}
+
+#[derive(Serialize)]
+struct ShownVersion {
+    version: String,
+    digest: String,
+    platforms: Vec<String>,
+}
+
+impl Answer for VersionsAnswer {
+    fn write_text(&self, text: &mut String) -> std::fmt::Result {
+        self.versions.iter().try_for_each(|it| writeln!(text, "{}  {}", it.version, it.platforms.join(" ")))
+    }
+}
+
+impl List {
+    async fn providers(context: &Context, choice: &RegistryChoice) -> Result<ExitStatus, Failure> {
+        let routes = context.routes_to_read(choice).await?;
+        let listed = list::providers(&routes).await.map_err(|error| {
+            let failure = Failure::from(error);
+            match failure.kind() {
+                ErrorKind::Unsupported => Failure::new(ErrorKind::Unsupported, failure.message())
+                    .with_hint("name the provider, as in `ocimod provider list hashicorp/time`"),
+                _ => failure,
+            }
+        })?;
+        if listed.is_empty() {
+            context.printer.note("there are no providers in the registry");
+            if let Some(hint) = choice.hint() {
+                context.printer.hint(&hint);
+            }
+        }
+        let providers = listed.into_iter().map(|it| ShownProvider {
+            provider: it.address.to_string(),
+            repository: it.repository,
+            version: it.latest.to_string(),
+            versions: it.versions,
+        });
+        context.printer.answer(&ProvidersAnswer { providers: providers.collect() })?;
+        Ok(ExitStatus::Done)
+    }
+
+    pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
+        let choice = context.registry.choose(context)?;
+        choice.expect_folders()?;
+        let Some(address) = &self.address else { return Self::providers(context, &choice).await };
+        let (address, constraint) = parse_provider(address)?;
+        let routes = context.routes_to_read(&choice).await?;
+        let published = find(&routes, &address).await.map_err(|error| choice.explain(error.into()))?;
+        let listed = list::versions(&published, constraint.as_ref()).await?;
+        let versions = listed.into_iter().map(|it| ShownVersion {
+            version: it.version.to_string(),
+            digest: it.digest.to_string(),
+            platforms: it.platforms.iter().map(ToString::to_string).collect(),
+        });
+        context.printer.answer(&VersionsAnswer {
+            provider: address.to_string(),
+            repository: published.place.name(),
+            versions: versions.collect(),
+        })?;
+        Ok(ExitStatus::Done)
+    }
+}
