@@ -445,6 +445,7 @@ mod tests {
                     "completion" => "completion bash".to_owned(),
                     "store" => "store verify x".to_owned(),
                     "token" => "token new x".to_owned(),
+                    "provider" => "provider list".to_owned(),
                     name => format!(
                         "{name}{}",
                         " x".repeat(verb.get_positionals().filter(|arg| arg.is_required_set()).count())
