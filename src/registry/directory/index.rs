@@ -750,8 +750,10 @@ mod tests {
         true
     }
 
-    /// Everything that is asked of an index.
-    fn seen(index: &Index) -> (Vec<Listed<'_>>, Vec<&str>, Vec<Option<String>>, Vec<(u64, u32)>) {
+    /// Everything that is asked of an index: its entries, its tags with what they are on, and the order of its digests.
+    type Seen<'a> = (Vec<Listed<'a>>, Vec<&'a str>, Vec<Option<String>>, Vec<(u64, u32)>);
+
+    fn seen(index: &Index) -> Seen<'_> {
         let tags: Vec<_> = index.tags_from(|_| false).collect();
         let digests =
             tags.iter().map(|tag| index.tagged(&tag.parse().unwrap()).map(|found| found.to_string()));

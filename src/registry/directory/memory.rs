@@ -103,7 +103,7 @@ impl Memory {
             return;
         }
         let repositories = self.repositories.lock().unwrap_or_else(PoisonError::into_inner);
-        for other in repositories.values().filter(|other| !std::ptr::eq(&***other, memory)) {
+        for other in repositories.values().filter(|other| !std::ptr::eq(Arc::as_ptr(other), memory)) {
             self.replace(other, None);
             other.read.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }

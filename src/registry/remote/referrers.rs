@@ -182,7 +182,7 @@ impl RemoteRegistry {
         let entries = index.get_mut("manifests").and_then(Value::as_array_mut).ok_or_else(unreadable)?;
         match edit {
             Edit::Add(descriptor) => {
-                entries.push(serde_json::to_value(descriptor).map_err(|_| unreadable())?)
+                entries.push(serde_json::to_value(descriptor).map_err(|_| unreadable())?);
             }
             // The tag stays, with whatever is left: to delete a tag is more than many registries can.
             Edit::Remove(digest) => entries.retain(|entry| entry["digest"] != digest.as_str()),
