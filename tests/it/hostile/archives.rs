@@ -23,7 +23,9 @@ async fn pushed(zip: &[u8]) -> Result<(), OperationError> {
         dry_run: false,
         created: Some(0),
     };
-    ends(push::push(&routes(store.clone()), &request, Arc::new(NoProgress))).await.map(drop)
+    let routes = routes(store.clone());
+    let push = push::push(&routes, &request, Arc::new(NoProgress));
+    Box::pin(ends(push)).await.map(drop)
 }
 
 #[track_caller]

@@ -60,7 +60,9 @@ async fn what_a_module_calls_is_not_fetched_when_it_is_pushed_or_read() {
         dry_run: false,
         created: Some(0),
     };
-    ends(push::push(&routes(store.clone()), &request, Arc::new(NoProgress))).await.unwrap();
+    let routes = routes(store.clone());
+    let push = push::push(&routes, &request, Arc::new(NoProgress));
+    Box::pin(ends(push)).await.unwrap();
     assert!(pulled(store.clone()).await.unwrap().contains(&"main.tf".to_owned()));
     assert_eq!(offered(store).await.0, 200);
     assert!(thief.requests().is_empty());

@@ -93,7 +93,7 @@ async fn a_module_file_that_means_harm_is_passed_over_and_no_crash() {
         .await;
         match outcome {
             Err(OperationError::Registry { source, .. }) => {
-                assert!(!source.is_passing(), "{shown}: {source}")
+                assert!(!source.is_passing(), "{shown}: {source}");
             }
             Err(_) => {}
             // Another tool may have pushed it, and the zip is as good without: nothing of the file is believed.

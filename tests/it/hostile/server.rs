@@ -58,10 +58,10 @@ pub(super) enum Step {
 pub(super) fn answer(status: u16, headers: &[(&str, &str)], body: &[u8]) -> Vec<Step> {
     let mut head = format!("HTTP/1.1 {status} X\r\nconnection: close\r\n");
     for (name, value) in headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
+        head.extend([*name, ": ", *value, "\r\n"]);
     }
     if !headers.iter().any(|(name, _)| ["content-length", "transfer-encoding"].contains(name)) {
-        head.push_str(&format!("content-length: {}\r\n", body.len()));
+        head.extend(["content-length: ", &body.len().to_string(), "\r\n"]);
     }
     head.push_str("\r\n");
     vec![Step::Send([head.as_bytes(), body].concat())]
@@ -154,18 +154,18 @@ async fn read(
 
 /// One step; `None` where the other side has gone.
 async fn perform(stream: &mut TcpStream, step: Step, sent: &AtomicUsize) -> Option<()> {
-    let send = async |stream: &mut TcpStream, bytes: &[u8]| {
+    let write = async |stream: &mut TcpStream, bytes: &[u8]| {
         stream.write_all(bytes).await.ok()?;
         sent.fetch_add(bytes.len(), Ordering::SeqCst);
         Some(())
     };
     match step {
-        Step::Send(bytes) => send(stream, &bytes).await,
+        Step::Send(bytes) => write(stream, &bytes).await,
         Step::Endless(bytes) => loop {
-            send(stream, &bytes).await?;
+            write(stream, &bytes).await?;
         },
         Step::Drip(bytes, pause) => loop {
-            send(stream, &bytes).await?;
+            write(stream, &bytes).await?;
             stream.flush().await.ok()?;
             tokio::time::sleep(pause).await;
         },

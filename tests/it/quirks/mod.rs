@@ -479,7 +479,7 @@ async fn a_list_of_many_pages_has_each_tag_once_in_whatever_form_it_comes() {
                 continue;
             }
             let page_cap = (link != Link::None).then_some(7);
-            let quirks = Quirks { link, opaque_last, repeats, page_cap, ..Quirks::default() };
+            let quirks = Quirks { page_cap, link, opaque_last, repeats, ..Quirks::default() };
             let registry = QuirkyRegistry::start(quirks).await;
             let manifest = NewManifest {
                 media_type: ocimod::oci::IMAGE_INDEX.into(),

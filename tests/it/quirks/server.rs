@@ -192,7 +192,7 @@ impl QuirkyRegistry {
             let front = Arc::clone(&front);
             move |request: Request| {
                 let front = Arc::clone(&front);
-                async move { front.from_storage(request).await }
+                async move { front.stored(request).await }
             }
         };
         let tasks = vec![
@@ -280,7 +280,7 @@ impl Front {
             return reply(413, &[], "<html>413 Request Entity Too Large</html>");
         }
         if let Err(answer) = self.inward(&mut come) {
-            return answer;
+            return *answer;
         }
         let (path, query) = (come.uri.path().to_owned(), come.uri.query().map(str::to_owned));
         let Ok(asked) = Asked::parse(&come.method, &path, query.as_deref()) else {
@@ -324,13 +324,13 @@ impl Front {
     }
 
     /// Brings the place of an upload back into the form that the server behind knows.
-    fn inward(&self, come: &mut Come) -> Result<(), Response<Body>> {
+    fn inward(&self, come: &mut Come) -> Result<(), Box<Response<Body>>> {
         let text = come.uri.to_string();
         let inner = match self.quirks.upload {
             UploadPlace::Outside => text.replace("/elsewhere/", "/v2/"),
             UploadPlace::AbsoluteWithState if is_upload(&come.uri) => {
                 let Some((path, rest)) = text.split_once(&format!("?{STATE}")) else {
-                    return Err(refusal(400, "BLOB_UPLOAD_INVALID"));
+                    return Err(Box::new(refusal(400, "BLOB_UPLOAD_INVALID")));
                 };
                 match rest.strip_prefix('&') {
                     Some(rest) => format!("{path}?{rest}"),
@@ -511,8 +511,8 @@ impl Front {
             return whole;
         }
         let bytes = axum::body::to_bytes(whole.into_body(), MAX_BODY).await.unwrap();
-        let mut list: Value = serde_json::from_slice(&bytes).unwrap();
-        let mut entries: Vec<String> = list[field]
+        let mut answered: Value = serde_json::from_slice(&bytes).unwrap();
+        let mut entries: Vec<String> = answered[field]
             .as_array()
             .into_iter()
             .flatten()
@@ -555,8 +555,8 @@ impl Front {
             entries = entries.drain(first.min(end)..end).collect();
         }
         let others = if field == "tags" { &quirks.among_tags[..] } else { &[] };
-        list[field] = entries.into_iter().map(Value::from).chain(others.iter().cloned()).collect();
-        let mut answer = reply(200, &[("content-type", "application/json")], list.to_string());
+        answered[field] = entries.into_iter().map(Value::from).chain(others.iter().cloned()).collect();
+        let mut answer = reply(200, &[("content-type", "application/json")], answered.to_string());
         if let Some((last, length)) = next {
             self.link(&mut answer, come.uri.path(), &last, length);
         }
@@ -629,7 +629,7 @@ impl Front {
     }
 
     /// The storage behind the registry: a signed URL is good for GET, and for nobody who brings a second way to say who he is.
-    async fn from_storage(&self, request: Request) -> Response<Body> {
+    async fn stored(&self, request: Request) -> Response<Body> {
         let (parts, _) = request.into_parts();
         let is_signed = parts.uri.query() == Some("X-Sig=s3cret");
         if parts.method != Method::GET || !is_signed {

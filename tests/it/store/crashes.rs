@@ -189,7 +189,7 @@ impl Victim {
         address: &str,
         stop: &AtomicBool,
     ) -> Vec<(String, Option<Digest>)> {
-        let mut pushes = Vec::new();
+        let mut done = Vec::new();
         for number in 0.. {
             if stop.load(Ordering::Relaxed) {
                 break;
@@ -203,9 +203,9 @@ impl Victim {
             let digest = said.find("sha256:").and_then(|at| said.get(at..at + 71));
             let digest = digest.filter(|_| is_done).map(|digest| digest.parse().unwrap());
             assert!(digest.is_some() || !is_done || pusher == Pusher::Collector, "{pusher:?}: {said}");
-            pushes.push((tag, digest));
+            done.push((tag, digest));
         }
-        pushes
+        done
     }
 
     /// A server, those who push, and a crash.
@@ -263,7 +263,7 @@ impl Victim {
                 Err(error) if error.is_not_found() => Vec::new(),
                 tags => tags.unwrap(),
             };
-            let listed: BTreeSet<&str> = tags.iter().map(|tag| tag.as_str()).collect();
+            let listed: BTreeSet<&str> = tags.iter().map(ocimod::oci::Tag::as_str).collect();
             for (_, tag) in self.acknowledged.keys().filter(of_it) {
                 assert!(listed.contains(&**tag), "{repository}:{tag} was acknowledged and is lost");
             }
