@@ -473,9 +473,13 @@ fn find_end(tail: &[u8], tail_offset: u64) -> Result<(EndRecord, u64), CheckErro
     }
     let locator =
         start.checked_sub(ZIP64_LOCATOR_LENGTH).and_then(|at| EndRecord::parse_locator(&tail[at..start]));
-    let Some(zip64_offset) = locator else {
+    let Some((zip64_offset, is_whole)) = locator else {
         return Ok((end, tail_offset + start as u64));
     };
+    // Go's reader passes such a locator over and goes by the 32-bit record, others refuse it.
+    if !is_whole {
+        return Err(CheckError::SplitArchive);
+    }
     let zip64_start = start.checked_sub(ZIP64_LOCATOR_LENGTH + ZIP64_END_LENGTH);
     let zip64 = zip64_start
         .filter(|at| tail_offset + *at as u64 == zip64_offset)
@@ -763,6 +767,8 @@ mod tests {
         assert_eq!(tampered(4, 45), "zip64"); // its own size
         assert_eq!(tampered(0, 0), "zip64"); // its signature
         assert_eq!(tampered(ZIP64_END_LENGTH + 8, 0), "zip64"); // where the locator says it is
+        assert_eq!(tampered(ZIP64_END_LENGTH + 4, 1), "split-archive"); // on which disk
+        assert_eq!(tampered(ZIP64_END_LENGTH + 16, 2), "split-archive"); // of how many
         assert_eq!(tampered(32, 2), "split-archive"); // entries, of which one is on this disk
         assert_eq!(tampered(48, 1), "directory-bounds"); // where the directory is
         let mut disagreeing = zip_with(&[file("a")], |end| end.zip64 = true);

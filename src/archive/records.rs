@@ -195,12 +195,13 @@ impl EndRecord {
         })
     }
 
-    /// Where the zip64 end record begins, by the locator in `bytes`; `None` if there is no locator.
-    pub(super) fn parse_locator(bytes: &[u8]) -> Option<u64> {
+    /// Where the zip64 end record begins, by the locator in `bytes`, and whether that is on the only disk; `None` if there is no
+    /// locator.
+    pub(super) fn parse_locator(bytes: &[u8]) -> Option<(u64, bool)> {
         let mut fields = Fields(bytes);
         fields.signature(ZIP64_LOCATOR_SIGNATURE)?;
-        fields.u32()?; // disk of the record
-        fields.u64()
+        let (disk, offset, disks) = (fields.u32()?, fields.u64()?, fields.u32()?);
+        Some((offset, (disk, disks) == (0, 1)))
     }
 
     /// Whether every field of this 32-bit record says what the zip64 record says, or is all ones and so says nothing.
