@@ -502,6 +502,16 @@ mod tests {
     }
 
     #[test]
+    fn a_list_has_no_more_entries_than_are_taken() {
+        let mut pages = Pages::new("tags", 2, MAX_LIST_TIME);
+        assert!(pages.take(page(&[1, 2], "a")).unwrap());
+        assert!(matches!(
+            pages.take(page(&[3], "b")),
+            Err(RegistryError::TooMany { what: "tags", limit: 2 })
+        ));
+    }
+
+    #[test]
     fn a_list_that_takes_too_long_is_broken_off() {
         let mut pages = Pages::new("tags", 9, Duration::ZERO);
         assert!(matches!(pages.take(page(&[1], "a")), Err(RegistryError::Unavailable { .. })));
