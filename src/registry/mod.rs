@@ -360,7 +360,8 @@ struct Pages<T> {
     request: PageRequest,
     /// What there was on those before, each once and in the order of the registry.
     entries: Vec<T>,
-    seen: HashSet<T>,
+    /// The same, once they came in another order than their own: until then the last one tells what is new.
+    seen: Option<HashSet<T>>,
     /// What the entries are, and how many of them are taken.
     what: &'static str,
     limit: usize,
@@ -371,12 +372,12 @@ struct Pages<T> {
     landmark: Option<String>,
 }
 
-impl<T: Clone + Eq + Hash> Pages<T> {
+impl<T: Clone + Hash + Ord> Pages<T> {
     fn new(what: &'static str, limit: usize, time: Duration) -> Self {
         Self {
             request: PageRequest::default(),
             entries: Vec::new(),
-            seen: HashSet::new(),
+            seen: None,
             what,
             limit,
             read: 0,
@@ -385,11 +386,18 @@ impl<T: Clone + Eq + Hash> Pages<T> {
         }
     }
 
+    fn is_new(&mut self, entry: &T) -> bool {
+        if self.seen.is_none() && self.entries.last().is_some_and(|last| last >= entry) {
+            self.seen = Some(self.entries.iter().cloned().collect());
+        }
+        self.seen.as_mut().is_none_or(|seen| seen.insert(entry.clone()))
+    }
+
     /// Takes a page and turns to the one behind it; `false` where that was the last.
     fn take(&mut self, page: Page<T>) -> Result<bool> {
         let (had, came) = (self.entries.len(), page.items.len());
         for entry in page.items {
-            if self.seen.insert(entry.clone()) {
+            if self.is_new(&entry) {
                 self.entries.push(entry);
             }
         }
