@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 use url::{Host, Url};
 
-use super::authorization::{Challenge, read_challenges};
-use super::paging::next_query;
+use super::authorization::{Challenge, Demand};
+use super::paging::next_page;
 use crate::fuzz::{Random, Target, assert_is_message, same_place, texts};
 
 pub(crate) const CHALLENGE: Target = Target {
@@ -190,8 +190,8 @@ fn run_challenge(input: &[u8]) -> bool {
     let headers = headers(input, &header::WWW_AUTHENTICATE);
     let mut taken = false;
     for base in bases() {
-        match read_challenges(&base, &headers) {
-            Ok(Challenge::Bearer { realm, service }) => {
+        match Demand::read(&base, &headers).challenge {
+            Challenge::Bearer { realm, service } => {
                 assert_is_realm(&base, &realm);
                 // As it is asked of the token service.
                 let mut asked = realm.clone();
@@ -202,9 +202,9 @@ fn run_challenge(input: &[u8]) -> bool {
                 assert!(!service.is_some_and(|service| service.contains(is_control)), "a control character");
                 taken = true;
             }
-            Ok(Challenge::Basic) => taken = true,
-            Ok(Challenge::Open) => panic!("a challenge that asks for nothing"),
-            Err(error) => assert_is_message(&error.to_string()),
+            Challenge::Basic => taken = true,
+            Challenge::Open => panic!("a challenge that asks for nothing"),
+            Challenge::Unmet(error) => assert_is_message(&error.to_string()),
         }
     }
     taken
@@ -245,17 +245,17 @@ fn run_link(input: &[u8]) -> bool {
     let headers = headers(input, &header::LINK);
     let mut taken = false;
     for base in bases() {
-        let Some(query) = next_query(&base, &headers) else { continue };
+        let Ok(Some(query)) = next_page(&base, &headers) else { continue };
         taken = true;
         assert!(query.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#'), "{query:?}");
         let mut next = base.clone();
         next.set_query(Some(&query));
         assert!(same_place(&base, &next), "{base} leads to {next}");
         assert_eq!(next.path(), base.path());
-        // Of some target of the answer, and that on this origin.
+        // Of some target of the answer, and that at this host.
         let lines = headers.get_all(header::LINK).iter().filter_map(|value| value.to_str().ok());
         let is_target = |target: &str| {
-            base.join(target).is_ok_and(|url| same_place(&base, &url) && url.query() == Some(&*query))
+            base.join(target).is_ok_and(|url| url.host() == base.host() && url.query() == Some(&*query))
         };
         // All that could be a target is looked at, which takes far longer than the reader does.
         if input.len() <= 2048 && input.split(|byte| *byte == b'<').count() <= 32 {
@@ -270,7 +270,7 @@ fn run_link(input: &[u8]) -> bool {
         if link.len() <= 16 * 1024 {
             let mut headers = HeaderMap::new();
             headers.append(header::LINK, link.parse().expect("a header"));
-            assert_eq!(next_query(&base, &headers).as_deref(), Some(&*query), "written and read again");
+            assert_eq!(next_page(&base, &headers), Ok(Some(query)), "written and read again");
         }
     }
     taken

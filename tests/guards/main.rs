@@ -47,8 +47,9 @@ pub mod guards {
 "#;
 
 /// The lists: one for each part of the crate.
-const LISTS: [(&str, &str); 7] = [
+const LISTS: [(&str, &str); 8] = [
     ("access", include_str!("access.toml")),
+    ("credentials", include_str!("credentials.toml")),
     ("identity", include_str!("identity.toml")),
     ("links", include_str!("links.toml")),
     ("modules", include_str!("modules.toml")),

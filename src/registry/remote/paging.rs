@@ -371,9 +371,10 @@ pub(super) fn next_query(client: &Client, response: &Response) -> Result<Option<
 
 /// The link to the next page leads to another host, or cannot be read.
 #[derive(Debug, PartialEq, Eq)]
-struct ElsewhereError;
+pub(super) struct ElsewhereError;
 
-fn next_page(base: &Url, headers: &HeaderMap) -> Result<Option<String>, ElsewhereError> {
+/// The query of the next page; `base` is where this one is.
+pub(super) fn next_page(base: &Url, headers: &HeaderMap) -> Result<Option<String>, ElsewhereError> {
     for value in headers.get_all(LINK) {
         let Some(target) = next_target(value.to_str().map_err(|_| ElsewhereError)?)? else { continue };
         let target = base.join(&target).map_err(|_| ElsewhereError)?;
