@@ -10,6 +10,7 @@ pub mod counted;
 pub mod credentials;
 pub mod directory;
 mod error;
+pub mod layout;
 pub mod remote;
 pub(crate) mod whole_file;
 
@@ -27,6 +28,7 @@ pub use cached::{Cache, CacheOptions, CachedRegistry};
 pub use content::{BlobSource, ByteStream, BytesSource, FileSource, RegistrySource, read_bounded, verified};
 pub use directory::{DirectoryOptions, DirectoryRegistry};
 pub use error::{RegistryError, Result};
+pub use layout::LayoutRegistry;
 
 /// What an operation answers, boxed so that the trait can be used as an object.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T>>;
