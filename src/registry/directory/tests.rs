@@ -1001,6 +1001,37 @@ async fn only_a_spare_list_that_is_what_it_should_be_is_used() {
     assert_eq!(fs::read_dir(&repository).unwrap().count(), 2, "`_oci` and `_lock`");
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_spare_list_that_cannot_take_the_place_is_written_anew() {
+    use std::os::unix::fs::MetadataExt;
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder);
+    let mut expected = Vec::new();
+    for number in 0..20 {
+        expected.push(format!("v{number:02}"));
+        push_long(&registry, &expected[number]).await;
+    }
+    let repository = folder.path().join("repos/acme/long");
+    // An operator moves a repository to another disk, where neither link nor rename leads.
+    let Ok(elsewhere) = tempfile::tempdir_in("/dev/shm") else { return };
+    let device = |path: &Path| fs::metadata(path).unwrap().dev();
+    if device(elsewhere.path()) == device(folder.path()) {
+        return;
+    }
+    let (layout, moved) = (repository.join("_oci"), elsewhere.path().join("layout"));
+    let copied = std::process::Command::new("cp").arg("-a").args([&layout, &moved]).status().unwrap();
+    assert!(copied.success() && repository.join("_index").is_file());
+    fs::remove_dir_all(&layout).unwrap();
+    std::os::unix::fs::symlink(&moved, &layout).unwrap();
+    for number in 20..24 {
+        expected.push(format!("v{number:02}"));
+        push_long(&registry, &expected[number]).await;
+        assert_eq!(tags_on_disk(&folder), expected);
+    }
+    assert_eq!(tags(&open(&folder), "acme/long").await, expected);
+}
+
 #[tokio::test]
 async fn a_long_list_that_became_short_keeps_nothing_beside() {
     let folder = tempfile::tempdir().unwrap();
