@@ -20,7 +20,7 @@ use super::DirectoryOptions;
 use super::index::{Change, Index};
 use super::index_file::{Document, links};
 use super::layout::{Layout, Lock, Scratch, flush_folder};
-use super::memory::{InMemory, Loaded, Memory};
+use super::memory::{InMemory, Loaded, Memory, Taken};
 use super::reading::Recent;
 use super::stamp::{REFRESH_AFTER, Stamp, Verified};
 use super::usage::Usage;
@@ -65,11 +65,21 @@ pub(super) struct Store {
 
 /// What a manifest says of others.
 pub(super) struct References {
-    /// As lists of referrers have it, but for annotations that are too long to be kept.
+    /// As lists of referrers have it, but for annotations where no room is taken for them.
     descriptor: Descriptor,
-    has_long_annotations: bool,
+    annotations: Annotations,
     children: Vec<Digest>,
     subject: Option<Digest>,
+}
+
+/// Where a manifest's annotations are.
+enum Annotations {
+    /// Nobody asks for them, or there are none.
+    Unused,
+    /// In its descriptor.
+    Kept { _room: Taken },
+    /// In the manifest alone: they are long, or there is no room.
+    InManifest,
 }
 
 impl Store {
@@ -376,11 +386,15 @@ impl Store {
         let children = manifest.entries().iter().map(|entry| entry.digest.clone()).collect();
         let subject = manifest.subject.as_ref().map(|subject| subject.digest.clone());
         let size: usize = manifest.annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
-        let has_long_annotations = subject.is_some() && size > MAX_ANNOTATIONS;
-        if subject.is_some() && !has_long_annotations {
+        let annotations = if subject.is_none() || size == 0 {
+            Annotations::Unused
+        } else if let Some(room) = (size <= MAX_ANNOTATIONS).then(|| self.memory.room.take(size)).flatten() {
             descriptor.annotations = manifest.annotations;
-        }
-        Some(Arc::new(References { descriptor, has_long_annotations, children, subject }))
+            Annotations::Kept { _room: room }
+        } else {
+            Annotations::InManifest
+        };
+        Some(Arc::new(References { descriptor, annotations, children, subject }))
     }
 
     /// A page of the manifests whose subject is `digest`, in the order of their digests.
@@ -424,7 +438,7 @@ impl Store {
     /// The descriptor with all annotations of its manifest. What cannot be read any longer is listed as it is known.
     fn with_annotations(&self, repository: &Repository, references: &References) -> Descriptor {
         let mut descriptor = references.descriptor.clone();
-        if references.has_long_annotations {
+        if matches!(references.annotations, Annotations::InManifest) {
             let manifest = self.read_manifest(repository, &descriptor.digest).ok();
             let manifest = manifest.and_then(|bytes| Manifest::parse(&descriptor.media_type, &bytes).ok());
             descriptor.annotations = manifest.map(|manifest| manifest.annotations).unwrap_or_default();

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use tempfile::TempDir;
 
+use super::memory::Room;
 use super::*;
 use crate::oci::{ByteRange, IMAGE_INDEX, IMAGE_MANIFEST};
 use crate::registry::{BytesSource, Condition};
@@ -874,6 +875,25 @@ async fn a_page_of_referrers_has_an_end_and_every_annotation() {
     let none = PageRequest { count: Some(0), after: None };
     let none = registry.referrers(&vpc, &subject, None, &none).await.unwrap();
     assert_eq!((none.items.len(), none.next), (0, None));
+
+    // Where there is no room to keep them they are the same, and what was kept gives its room back.
+    let mut other = open(&folder);
+    Arc::get_mut(&mut other.store).unwrap().memory.room = Room::new(7);
+    let page = other.referrers(&vpc, &subject, None, &PageRequest::default()).await.unwrap();
+    assert_eq!(page.items[..], seen[..page.items.len()]);
+    assert!(other.store.memory.room.take(4).is_none(), "some are kept");
+    for number in 0..2 {
+        let config = put(&other, "acme/vpc", &number.to_string()).await;
+        let manifest = serde_json::json!({"schemaVersion": 2, "layers": [], "annotations": {"a": "b"},
+            "config": {"mediaType": "a/b", "digest": config, "size": 1}});
+        put_json(&other, "acme/vpc", IMAGE_MANIFEST, &manifest, &[]).await.unwrap();
+        other.referrers(&vpc, &subject, None, &PageRequest::default()).await.unwrap();
+    }
+    for item in seen {
+        other.delete_manifest(&vpc, &item.digest).await.unwrap();
+    }
+    assert_eq!(other.referrers(&vpc, &subject, None, &PageRequest::default()).await.unwrap().items, []);
+    assert!(other.store.memory.room.take(7).is_some(), "all of it is free again");
 }
 
 /// Tags a manifest whose entry in the list is some kilobytes long, so that the list soon is too.
