@@ -483,9 +483,7 @@ impl CachedRegistry {
         };
         let cache = &self.cache;
         let answer = cache.tags.ask(scope.tags(), self.list_terms(), &self.trouble, &fetch).await?;
-        cache
-            .note(LISTING, answer)
-            .ok_or_else(|| RegistryError::RepositoryUnknown(repository.to_string()))
+        cache.note(LISTING, answer).ok_or_else(|| RegistryError::RepositoryUnknown(repository.to_string()))
     }
 
     async fn list_repositories(&self, page: &PageRequest) -> Result<Page<Repository>> {
