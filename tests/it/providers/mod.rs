@@ -1,6 +1,7 @@
 //! `ocimod provider`, as users see it: what is pushed, listed and fetched, and what is in the registry after.
 
 pub(crate) mod packages;
+mod yank;
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
