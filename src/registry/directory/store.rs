@@ -179,7 +179,7 @@ impl Store {
         let after = request.after.as_deref().unwrap_or("");
         // Only what is a tag is listed as one.
         let tags = loaded.index.tags_from(|tag| tag <= after).filter_map(|tag| tag.parse().ok());
-        Ok(page(tags, request.count, Tag::as_str))
+        Ok(Page::first_of(tags, request.count, Tag::as_str))
     }
 
     /// A page of the names of those repositories that have a manifest.
@@ -197,7 +197,7 @@ impl Store {
                 held.push(name);
             }
         }
-        Ok(page(held.into_iter().cloned(), request.count, Repository::as_str))
+        Ok(Page::first_of(held.into_iter().cloned(), request.count, Repository::as_str))
     }
 
     /// The names of everything that is or could be a repository, in ASCII order. Links to folders are not followed here, so
@@ -404,7 +404,7 @@ impl Store {
             .cloned();
         // Descriptors hold what strangers annotated, so a page has a limit of its own.
         let count = request.count.unwrap_or(MAX_REFERRERS).min(MAX_REFERRERS);
-        Ok(page(found, Some(count), |descriptor| descriptor.digest.as_str()))
+        Ok(Page::first_of(found, Some(count), |descriptor| descriptor.digest.as_str()))
     }
 
     // Writing manifests and tags. The caller has this process's turn; the lock is for other processes.
@@ -767,14 +767,6 @@ fn is_extended_by(earlier: &Manifest, later: &Manifest) -> bool {
         && earlier.subject == later.subject
         && earlier.entries().iter().all(|entry| later.entries().contains(entry))
         && before.iter().all(|(system, entry)| after.get(system) == Some(entry))
-}
-
-/// A page of a list that is sorted by `key` and begins where it should.
-fn page<T>(mut items: impl Iterator<Item = T>, count: Option<usize>, key: impl Fn(&T) -> &str) -> Page<T> {
-    let Some(count) = count else { return Page { items: items.collect(), next: None } };
-    let page: Vec<T> = items.by_ref().take(count).collect();
-    let next = items.next().and(page.last()).map(|last| key(last).to_owned());
-    Page { items: page, next }
 }
 
 /// The type that a manifest's bytes show, where nothing else tells it.
