@@ -24,9 +24,12 @@ use self::absent::Absent;
 use super::App;
 use super::access::token_needed;
 use super::error::{ApiError, received};
+use super::modules::reads;
 use super::request_log::Route;
 use crate::oci::{ByteRange, Descriptor, Digest, IMAGE_INDEX, MAX_MANIFEST_SIZE, Reference, Repository, Tag};
 use crate::operations::access::{Caller, Right};
+use crate::operations::cue_view::{self, CueView};
+use crate::operations::install::Asked;
 use crate::registry::{
     Blob, BlobRequest, BlobStream, ByteStream, Condition, ManifestHead, NewManifest, Page, PageRequest,
     Registry, RegistryError, StoredManifest, UploadId, read_bounded,
@@ -61,8 +64,8 @@ pub(super) async fn serve(State(app): State<Arc<App>>, caller: Caller, request: 
     let mut response = match DistributionRequest::parse(&parts.method, parts.uri.path(), parts.uri.query()) {
         Ok(request) => {
             let route = Route(request.route());
-            let changed = request.changed_repository().cloned();
-            let answer = permitted(&app, &caller, request, &parts, body).await;
+            let changed = changed_repository(&app, &request);
+            let answer = Box::pin(permitted(&app, &caller, request, &parts, body)).await;
             let mut response = answer.into_response();
             response.extensions_mut().insert(route);
             if let Some(repository) = changed.filter(|_| response.status().is_success()) {
@@ -74,6 +77,16 @@ pub(super) async fn serve(State(app): State<Arc<App>>, caller: Caller, request: 
     };
     response.headers_mut().insert(API_VERSION, api_version());
     response
+}
+
+/// The repository of the store that a request changes.
+fn changed_repository(app: &App, request: &DistributionRequest) -> Option<Repository> {
+    let changed = request.changed_repository()?;
+    if cue_view::is_in_view(changed) {
+        CueView::target(&app.installer, changed).map(|place| place.repository)
+    } else {
+        Some(changed.clone())
+    }
 }
 
 /// Answers what the caller may ask. It is decided by the name of the repository before anything is looked up, so that no answer, and
@@ -88,24 +101,69 @@ async fn permitted(
     let (registry, headers) = (&*app.registry, &parts.headers);
     let max_blob = app.options.limits.max_blob;
     let request = request.within(caller);
+    if let Some(repository) = request.repository().filter(|repository| cue_view::is_in_view(repository)) {
+        let may_read = reads(caller);
+        let module = cue_view::module_of(repository).map(Asked::Cue);
+        let places = module.map(|module| app.installer.places(&module)).unwrap_or_default();
+        let may = |right| match right {
+            Right::Read => places.iter().any(&may_read),
+            Right::Push | Right::Delete => CueView::target(&app.installer, repository)
+                .is_some_and(|place| caller.may(right, place.below_prefix())),
+        };
+        let rights = Rights { allowed: request.right().is_some_and(may), reads: may(Right::Read) };
+        let (installer, memory, is_writable) = (&app.installer, &app.cue_memory, app.options.distribution);
+        let view = CueView { installer, memory, may_read: &may_read, is_writable };
+        return within_rights(app, caller, &view, rights, request, parts, body).await;
+    }
+    if let DistributionRequest::Ping = request {
+        return answer(registry, request, headers, body, max_blob).await;
+    }
+    if !app.options.distribution {
+        return Err(ApiError::NoEndpoint);
+    }
     if let DistributionRequest::Catalog(page) = &request {
         return catalog(registry, page, caller).await;
     }
     let Some((right, repository)) = request.right().zip(request.repository()) else {
         return answer(registry, request, headers, body, max_blob).await;
     };
-    if caller.may(right, repository.as_str()) {
-        let reads = caller.may(Right::Read, repository.as_str());
-        return match answer(registry, request, headers, body, max_blob).await {
+    let rights = Rights {
+        allowed: caller.may(right, repository.as_str()),
+        reads: caller.may(Right::Read, repository.as_str()),
+    };
+    within_rights(app, caller, registry, rights, request, parts, body).await
+}
+
+/// What a caller may do in the repository that a request is about.
+#[derive(Clone, Copy)]
+struct Rights {
+    /// What is asked for.
+    allowed: bool,
+    /// Read.
+    reads: bool,
+}
+
+async fn within_rights(
+    app: &App,
+    caller: &Caller,
+    registry: &dyn Registry,
+    rights: Rights,
+    request: DistributionRequest,
+    parts: &Parts,
+    body: Body,
+) -> Answer {
+    let (right, max_blob) = (request.right(), app.options.limits.max_blob);
+    if rights.allowed {
+        return match answer(registry, request, &parts.headers, body, max_blob).await {
             // What the tag points at is for those who may read.
-            Err(ApiError::Push(RegistryError::TagExists { .. })) if !reads => Err(ApiError::Denied),
+            Err(ApiError::Push(RegistryError::TagExists { .. })) if !rights.reads => Err(ApiError::Denied),
             answer => answer,
         };
     }
     match right {
         _ if caller.is_stranger() => Err(token_needed(app, parts)),
-        Right::Read => answer(&Absent, request, headers, body, max_blob).await,
-        Right::Push | Right::Delete => Err(ApiError::Denied),
+        Some(Right::Read) => answer(&Absent, request, &parts.headers, body, max_blob).await,
+        Some(Right::Push | Right::Delete) | None => Err(ApiError::Denied),
     }
 }
 
@@ -116,16 +174,15 @@ async fn answer(
     body: Body,
     max_blob: u64,
 ) -> Answer {
-    use DistributionRequest as Asked;
     match request {
-        Asked::Ping => Ok(json_answer(&json!({}))),
+        DistributionRequest::Ping => Ok(json_answer(&json!({}))),
         // Its list depends on the caller; nobody is told of anything.
-        Asked::Catalog(page) => catalog(registry, &page, &Caller::nobody()).await,
-        Asked::Tags { repository, page } => tags(registry, &repository, &page).await,
-        Asked::Manifest { repository, reference, head: false } => {
+        DistributionRequest::Catalog(page) => catalog(registry, &page, &Caller::nobody()).await,
+        DistributionRequest::Tags { repository, page } => tags(registry, &repository, &page).await,
+        DistributionRequest::Manifest { repository, reference, head: false } => {
             manifest(registry, &repository, &reference, headers).await
         }
-        Asked::Manifest { repository, reference, head: true } => {
+        DistributionRequest::Manifest { repository, reference, head: true } => {
             let ManifestHead { media_type, digest, size } =
                 registry.manifest_head(&repository, &reference).await?;
             if is_known(headers, &digest) {
@@ -133,62 +190,61 @@ async fn answer(
             }
             Ok(manifest_answer(&reference, media_type, &digest, size, Body::empty()))
         }
-        Asked::PutManifest { repository, reference, tags } => {
+        DistributionRequest::PutManifest { repository, reference, tags } => {
             put_manifest(registry, &repository, reference, tags, headers, body).await
         }
-        Asked::DeleteManifest { repository, reference: Reference::Tag(tag) } => {
+        DistributionRequest::DeleteManifest { repository, reference: Reference::Tag(tag) } => {
             registry.delete_tag(&repository, &tag).await?;
             Ok(StatusCode::ACCEPTED.into_response())
         }
-        Asked::DeleteManifest { repository, reference: Reference::Digest(digest) } => {
+        DistributionRequest::DeleteManifest { repository, reference: Reference::Digest(digest) } => {
             registry.delete_manifest(&repository, &digest).await?;
             Ok(StatusCode::ACCEPTED.into_response())
         }
-        Asked::Blob { repository, digest, head: false } => {
+        DistributionRequest::Blob { repository, digest, head: false } => {
             blob(registry, &repository, &digest, headers).await
         }
-        Asked::Blob { repository, digest, head: true } => {
+        DistributionRequest::Blob { repository, digest, head: true } => {
             let size = registry.blob_size(&repository, &digest).await?;
             if is_known(headers, &digest) {
                 return Ok(unchanged(&digest));
             }
             Ok((blob_headers(&digest, size), Body::empty()).into_response())
         }
-        Asked::DeleteBlob { repository, digest } => {
+        DistributionRequest::DeleteBlob { repository, digest } => {
             registry.delete_blob(&repository, &digest).await?;
             Ok(StatusCode::ACCEPTED.into_response())
         }
-        Asked::OpenUpload { repository, algorithm } => {
+        DistributionRequest::OpenUpload { repository, algorithm } => {
             let upload = registry.open_upload(&repository, algorithm).await.map_err(ApiError::Push)?;
             Ok(upload_answer(StatusCode::ACCEPTED, &repository, &upload, 0))
         }
-        Asked::PushBlob { repository, digest } => {
-            within_bound(headers, max_blob)?;
+        DistributionRequest::PushBlob { repository, digest } => {
             push_blob(registry, &repository, &digest, body).await
         }
-        Asked::Mount { repository, digest, from } => {
+        DistributionRequest::Mount { repository, digest, from } => {
             mount(registry, &repository, &digest, from.as_ref()).await
         }
-        Asked::UploadStatus { repository, upload } => {
+        DistributionRequest::UploadStatus { repository, upload } => {
             let offset = registry.upload_offset(&repository, &upload).await?;
             Ok(upload_answer(StatusCode::NO_CONTENT, &repository, &upload, offset))
         }
-        Asked::AppendUpload { repository, upload } => {
+        DistributionRequest::AppendUpload { repository, upload } => {
             let offset = append(registry, &repository, &upload, headers, body, max_blob).await?;
             Ok(upload_answer(StatusCode::ACCEPTED, &repository, &upload, offset))
         }
-        Asked::FinishUpload { repository, upload, digest } => {
+        DistributionRequest::FinishUpload { repository, upload, digest } => {
             if !body.is_end_stream() {
                 append(registry, &repository, &upload, headers, body, max_blob).await?;
             }
             registry.finish_upload(&repository, &upload, &digest).await.map_err(ApiError::Push)?;
             Ok(blob_created(&repository, &digest))
         }
-        Asked::CancelUpload { repository, upload } => {
+        DistributionRequest::CancelUpload { repository, upload } => {
             registry.cancel_upload(&repository, &upload).await?;
             Ok(StatusCode::NO_CONTENT.into_response())
         }
-        Asked::Referrers { repository, digest, artifact_type, page } => {
+        DistributionRequest::Referrers { repository, digest, artifact_type, page } => {
             referrers(registry, &repository, &digest, artifact_type.as_deref(), &page).await
         }
     }

@@ -193,7 +193,7 @@ impl Store {
         let after = request.after.as_deref().unwrap_or("");
         // Only what is a tag is listed as one.
         let tags = loaded.index.tags_from(|tag| tag <= after).filter_map(|tag| tag.parse().ok());
-        Ok(page(tags, request.count, Tag::as_str))
+        Ok(Page::first_of(tags, request.count, Tag::as_str))
     }
 
     /// A page of the names of those repositories that have a manifest.
@@ -211,7 +211,7 @@ impl Store {
                 held.push(name);
             }
         }
-        Ok(page(held.into_iter().cloned(), request.count, Repository::as_str))
+        Ok(Page::first_of(held.into_iter().cloned(), request.count, Repository::as_str))
     }
 
     /// The names of everything that is or could be a repository, in ASCII order. Links to folders are not followed here, so
@@ -824,14 +824,6 @@ fn is_extended_by(earlier: &Manifest, later: &Manifest) -> bool {
         && earlier.subject == later.subject
         && earlier.entries().iter().all(|entry| later.entries().contains(entry))
         && before.iter().all(|(system, entry)| after.get(system) == Some(entry))
-}
-
-/// A page of a list that is sorted by `key` and begins where it should.
-fn page<T>(mut items: impl Iterator<Item = T>, count: Option<usize>, key: impl Fn(&T) -> &str) -> Page<T> {
-    let Some(count) = count else { return Page { items: items.collect(), next: None } };
-    let page: Vec<T> = items.by_ref().take(count).collect();
-    let next = items.next().and(page.last()).map(|last| key(last).to_owned());
-    Page { items: page, next }
 }
 
 /// The type that a manifest's bytes show, where nothing else tells it.
