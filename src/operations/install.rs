@@ -135,6 +135,11 @@ impl Installer {
         &self.routes
     }
 
+    /// What is known of zips.
+    pub fn zips(&self) -> &KnownZips {
+        &self.zips
+    }
+
     /// What looks through the registries.
     pub fn search(&self) -> &Arc<Search> {
         &self.search

@@ -16,6 +16,7 @@ pub mod install;
 mod license;
 pub mod list;
 pub mod login;
+mod marks;
 pub mod pack;
 pub mod pattern;
 pub mod prepare;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 
 use crate::archive::check::MAX_MODULE_FILE_SIZE;
-use crate::archive::{self, CheckError, Listing, ModuleKind};
+use crate::archive::{self, CheckError, Contents, Listing, ModuleKind};
 use crate::artifact::Content;
 use crate::module::{CuePath, ModuleFile};
 use crate::oci::ByteRange;
@@ -57,6 +57,8 @@ pub enum NamedModule {
 /// nobody else shares in it.
 pub struct KnownZips {
     known: Cache<Content, Arc<ZipFacts>>,
+    /// Providers' zips, each with the rule that it breaks. They are held to other rules than modules, so one is never taken for the other.
+    packages: Cache<Content, Option<Arc<Finding>>>,
     /// What outlives the process.
     records: Option<Arc<registry::Cache>>,
 }
@@ -64,6 +66,8 @@ pub struct KnownZips {
 /// The kind of the records of good zips. Another name whenever the rules for zips or the record itself are others: what was good by
 /// other rules is looked at again.
 const RECORD: &str = "zip-2";
+/// The same for providers' zips.
+const PACKAGE_RECORD: &str = "provider-zip-1";
 
 /// A good zip as it is recorded.
 #[derive(Serialize, Deserialize)]
@@ -78,7 +82,7 @@ struct Record {
 impl KnownZips {
     /// Nothing is known yet, but what `records` has.
     pub fn new(records: Option<Arc<registry::Cache>>) -> Self {
-        Self { known: Cache::new(MAX_KNOWN), records }
+        Self { known: Cache::new(MAX_KNOWN), packages: Cache::new(MAX_KNOWN), records }
     }
 
     /// Looks at a zip, unless it is known; callers that ask at once share one look.
@@ -90,6 +94,25 @@ impl KnownZips {
             let facts = look(place, content).await?;
             self.record(content, &facts).await;
             Ok(Arc::new(facts))
+        });
+        looked.await.map_err(OperationError::Shared)
+    }
+
+    /// Looks at the zip of a provider, unless it is known; answers the rule that it breaks.
+    pub async fn package(&self, place: &Place, content: &Content) -> Result<Option<Arc<Finding>>> {
+        let looked = self.packages.try_get_with_by_ref(content, async {
+            // The length stands in the record as it is written, in digits.
+            let length = content.size.to_string();
+            if let Some(records) = &self.records
+                && records.record(PACKAGE_RECORD, &content.digest).await.is_some_and(|known| known == length)
+            {
+                return Ok(None);
+            }
+            let finding = look_at_package(place, content).await?;
+            if let (Some(records), None) = (&self.records, &finding) {
+                records.keep_record(PACKAGE_RECORD, &content.digest, length.into()).await;
+            }
+            Ok(finding.map(Arc::new))
         });
         looked.await.map_err(OperationError::Shared)
     }
@@ -142,6 +165,20 @@ async fn look(place: &Place, content: &Content) -> Result<ZipFacts> {
                 Ok(ZipFacts::Good { has_tofu_files: listing.has_tofu_files_at_root(), module })
             }
             (None, Err(error)) => Ok(ZipFacts::Refused(Finding::of_check(&error, &name))),
+        }
+    })
+    .await
+}
+
+async fn look_at_package(place: &Place, content: &Content) -> Result<Option<Finding>> {
+    let mut reader = RangeReader::new(place.clone(), content.clone());
+    let (size, name) = (content.size, format!("{}@{}", place.name(), content.digest));
+    super::blocking(move || {
+        let checked = archive::check_directory(&mut reader, size, Contents::Provider);
+        match (reader.failure.take(), checked) {
+            (Some(error), _) => Err(OperationError::registry(name)(error)),
+            (None, Ok(_)) => Ok(None),
+            (None, Err(error)) => Ok(Some(Finding::of_check(&error, &name))),
         }
     })
     .await

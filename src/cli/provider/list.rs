@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::super::Context;
 use super::super::failure::{ErrorKind, ExitStatus, Failure};
-use super::super::printer::{Answer, write_columns};
+use super::super::printer::{Answer, visible_line, write_columns};
 use super::super::registry_options::RegistryChoice;
 use super::parse_provider;
 use crate::operations::providers::{find, list};
@@ -33,12 +33,18 @@ struct ShownProvider {
     /// The newest version.
     version: String,
     versions: usize,
+    /// Whether all versions are yanked.
+    yanked: bool,
 }
 
 impl Answer for ProvidersAnswer {
     fn write_text(&self, text: &mut String) -> std::fmt::Result {
-        let rows: Vec<_> =
-            self.providers.iter().map(|it| [it.provider.as_str(), it.version.as_str()]).collect();
+        let row = |it: &ShownProvider| {
+            let version = if it.yanked { format!("{} (yanked)", it.version) } else { it.version.clone() };
+            [it.provider.clone(), version]
+        };
+        let rows: Vec<_> = self.providers.iter().map(row).collect();
+        let rows: Vec<_> = rows.iter().map(|row| row.each_ref().map(String::as_str)).collect();
         write_columns(text, &rows)
     }
 }
@@ -56,11 +62,22 @@ struct ShownVersion {
     version: String,
     digest: String,
     platforms: Vec<String>,
+    yanked: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
 }
 
 impl Answer for VersionsAnswer {
     fn write_text(&self, text: &mut String) -> std::fmt::Result {
-        self.versions.iter().try_for_each(|it| writeln!(text, "{}  {}", it.version, it.platforms.join(" ")))
+        for it in &self.versions {
+            let yanked = match (&it.reason, it.yanked) {
+                (Some(reason), true) => format!("  yanked: {}", visible_line(reason)),
+                (_, true) => "  yanked".to_owned(),
+                (_, false) => String::new(),
+            };
+            writeln!(text, "{}  {}{yanked}", it.version, it.platforms.join(" "))?;
+        }
+        Ok(())
     }
 }
 
@@ -79,6 +96,7 @@ impl List {
             repository: it.repository,
             version: it.latest.to_string(),
             versions: it.versions,
+            yanked: it.yanked,
         });
         context.printer.answer(&ProvidersAnswer { providers: providers.collect() })?;
         Ok(ExitStatus::Done)
@@ -96,6 +114,8 @@ impl List {
             version: it.version.to_string(),
             digest: it.digest.to_string(),
             platforms: it.platforms.iter().map(ToString::to_string).collect(),
+            yanked: it.yanked,
+            reason: it.reason.map(|reason| reason.to_string()),
         });
         context.printer.answer(&VersionsAnswer {
             provider: address.to_string(),

@@ -2,6 +2,7 @@
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
+use crate::artifact::Reason;
 use crate::module::{Constraint, ProviderAddress, ProviderPlatform, Version};
 use crate::oci::{Digest, Tag};
 use crate::registry::RegistryError;
@@ -18,9 +19,12 @@ pub struct ListedProvider {
     pub address: ProviderAddress,
     /// `registry/repository`.
     pub repository: String,
-    /// Its newest version: the highest one that is no pre-release, else the highest.
+    /// Its newest version: the highest one that is neither yanked nor a pre-release, where there is one; then the highest that is not
+    /// yanked.
     pub latest: Version,
-    /// How many versions its tags say.
+    /// Whether that is yanked, and so are all of them.
+    pub yanked: bool,
+    /// How many versions its tags say, yanked ones among them.
     pub versions: usize,
 }
 
@@ -33,6 +37,10 @@ pub struct ListedProviderVersion {
     pub digest: Digest,
     /// The systems that there are packages for, sorted.
     pub platforms: Vec<ProviderPlatform>,
+    /// Whether it is yanked.
+    pub yanked: bool,
+    /// Why it is.
+    pub reason: Option<Reason>,
 }
 
 /// Every repository that a provider may be in, each with that provider, sorted by its address.
@@ -54,7 +62,7 @@ pub async fn providers(routes: &Routes) -> Result<Vec<ListedProvider>> {
     let listed: Vec<Option<ListedProvider>> = stream::iter(places(routes).await?)
         .map(|(address, place)| async move {
             let published = at(&address, place).await?;
-            Ok::<_, OperationError>(newest(&published))
+            newest(&published).await
         })
         .buffered(CONCURRENCY)
         .try_collect()
@@ -62,23 +70,31 @@ pub async fn providers(routes: &Routes) -> Result<Vec<ListedProvider>> {
     Ok(listed.into_iter().flatten().collect())
 }
 
-fn newest(published: &PublishedProvider) -> Option<ListedProvider> {
+async fn newest(published: &PublishedProvider) -> Result<Option<ListedProvider>> {
+    let yanked = published.yanked().await?;
+    let is_offered = |version: &&Version| !yanked.contains_key(*version);
     let versions = || published.versions.iter().map(|(version, _)| version);
-    let latest = Constraint::any().highest(versions()).or_else(|| versions().next_back())?;
-    Some(ListedProvider {
+    let latest = Constraint::any()
+        .highest(versions().filter(is_offered))
+        .or_else(|| versions().rfind(is_offered))
+        .or_else(|| versions().next_back());
+    Ok(latest.map(|latest| ListedProvider {
         address: published.address.clone(),
         repository: published.place.name(),
         latest: latest.clone(),
+        yanked: yanked.contains_key(latest),
         versions: published.versions.len(),
-    })
+    }))
 }
 
-/// The versions of a provider that a constraint leaves, ascending, each looked at: what is no provider is left out.
+/// The versions of a provider that a constraint leaves, ascending, yanked ones among them, each looked at: what is no provider is left
+/// out.
 pub async fn versions(
     published: &PublishedProvider,
     constraint: Option<&Constraint>,
 ) -> Result<Vec<ListedProviderVersion>> {
     let matches = |version: &Version| constraint.is_none_or(|constraint| constraint.matches(version));
+    let yanked = published.yanked().await?;
     let wanted: Vec<(Version, Tag)> =
         published.versions.iter().filter(|(version, _)| matches(version)).cloned().collect();
     let read: Vec<Option<ListedProviderVersion>> = stream::iter(wanted)
@@ -86,7 +102,10 @@ pub async fn versions(
             match published.load(&version, &tag).await {
                 Ok(stored) => {
                     let platforms = stored.index.entries.into_iter().map(|entry| entry.platform).collect();
-                    Ok(Some(ListedProviderVersion { version, digest: stored.digest, platforms }))
+                    let (is_yanked, reason) =
+                        (yanked.contains_key(&version), yanked.get(&version).cloned().flatten());
+                    let digest = stored.digest;
+                    Ok(Some(ListedProviderVersion { version, digest, platforms, yanked: is_yanked, reason }))
                 }
                 Err(OperationError::NotAProvider { .. }) => Ok(None),
                 // It was deleted meanwhile.
