@@ -179,6 +179,11 @@ impl Installer {
         &self.routes
     }
 
+    /// What is known of zips.
+    pub fn zips(&self) -> &KnownZips {
+        &self.zips
+    }
+
     /// What looks through the registries.
     pub fn search(&self) -> &Arc<Search> {
         &self.search
@@ -348,11 +353,6 @@ impl Installer {
     /// Looks for what has come since a request that found nothing began.
     pub(super) async fn look_again(&self, asked: &Asked, began: Instant) -> Result<()> {
         self.look_further(asked, Some(began)).await
-    }
-
-    /// What is known of zips.
-    pub(super) fn zips(&self) -> &KnownZips {
-        &self.zips
     }
 
     /// The module's own repository.

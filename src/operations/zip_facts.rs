@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 
 use crate::archive::check::MAX_MODULE_FILE_SIZE;
-use crate::archive::{self, CheckError, Listing, ModuleKind};
+use crate::archive::{self, CheckError, Contents, Listing, ModuleKind};
 use crate::artifact::Content;
 use crate::module::{ModuleFile, ModulePath};
 use crate::oci::{ByteRange, Digest};
@@ -65,6 +65,8 @@ pub struct KnownZips {
     known: Cache<Content, Arc<ZipFacts>>,
     /// Module files that were read out of zips, by their own digests.
     module_files: Cache<Digest, Bytes>,
+    /// Providers' zips, each with the rule that it breaks. They are held to other rules than modules, so one is never taken for the other.
+    packages: Cache<Content, Option<Arc<Finding>>>,
     /// What outlives the process.
     records: Option<Arc<registry::Cache>>,
 }
@@ -72,6 +74,8 @@ pub struct KnownZips {
 /// The kind of the records of good zips. Another name whenever the rules for zips or the record itself are others: what was good by
 /// other rules is looked at again.
 const RECORD: &str = "zip-3";
+/// The same for providers' zips.
+const PACKAGE_RECORD: &str = "provider-zip-1";
 
 /// A good zip as it is recorded.
 #[derive(Serialize, Deserialize)]
@@ -88,7 +92,7 @@ impl KnownZips {
     pub fn new(records: Option<Arc<registry::Cache>>) -> Self {
         let weigh = |_: &Digest, file: &Bytes| u32::try_from(file.len()).unwrap_or(u32::MAX);
         let module_files = Cache::builder().weigher(weigh).max_capacity(MAX_MODULE_FILES).build();
-        Self { known: Cache::new(MAX_KNOWN), module_files, records }
+        Self { known: Cache::new(MAX_KNOWN), packages: Cache::new(MAX_KNOWN), module_files, records }
     }
 
     /// The module file of a zip that was looked at.
@@ -115,6 +119,25 @@ impl KnownZips {
             let facts = look(place, content).await?;
             self.record(content, &facts).await;
             Ok(Arc::new(facts))
+        });
+        looked.await.map_err(OperationError::Shared)
+    }
+
+    /// Looks at the zip of a provider, unless it is known; answers the rule that it breaks.
+    pub async fn package(&self, place: &Place, content: &Content) -> Result<Option<Arc<Finding>>> {
+        let looked = self.packages.try_get_with_by_ref(content, async {
+            // The length stands in the record as it is written, in digits.
+            let length = content.size.to_string();
+            if let Some(records) = &self.records
+                && records.record(PACKAGE_RECORD, &content.digest).await.is_some_and(|known| known == length)
+            {
+                return Ok(None);
+            }
+            let finding = look_at_package(place, content).await?;
+            if let (Some(records), None) = (&self.records, &finding) {
+                records.keep_record(PACKAGE_RECORD, &content.digest, length.into()).await;
+            }
+            Ok(finding.map(Arc::new))
         });
         looked.await.map_err(OperationError::Shared)
     }
@@ -161,7 +184,7 @@ async fn look(place: &Place, content: &Content) -> Result<ZipFacts> {
     let (size, name) = (content.size, format!("{}@{}", place.name(), content.digest));
     super::blocking(move || {
         // Names are held to OpenTofu's rules: what comes through here is installed by it, whoever wrote the zip.
-        let checked = archive::check_directory(&mut reader, size, Some(ModuleKind::OpenTofu))
+        let checked = archive::check_directory(&mut reader, size, Contents::Module(Some(ModuleKind::OpenTofu)))
             .and_then(|listing| Ok((module_file(&mut reader, &listing)?, listing)));
         match (reader.failure.take(), checked) {
             (Some(error), _) => Err(OperationError::registry(name)(error)),
@@ -173,6 +196,20 @@ async fn look(place: &Place, content: &Content) -> Result<ZipFacts> {
                 Ok(ZipFacts::Good { has_tofu_files, module: NamedModule::of(file), module_file })
             }
             (None, Err(error)) => Ok(ZipFacts::Refused(Finding::of_check(&error, &name))),
+        }
+    })
+    .await
+}
+
+async fn look_at_package(place: &Place, content: &Content) -> Result<Option<Finding>> {
+    let mut reader = RangeReader::new(place.clone(), content.clone());
+    let (size, name) = (content.size, format!("{}@{}", place.name(), content.digest));
+    super::blocking(move || {
+        let checked = archive::check_directory(&mut reader, size, Contents::Provider);
+        match (reader.failure.take(), checked) {
+            (Some(error), _) => Err(OperationError::registry(name)(error)),
+            (None, Ok(_)) => Ok(None),
+            (None, Err(error)) => Ok(Some(Finding::of_check(&error, &name))),
         }
     })
     .await
@@ -198,7 +235,7 @@ async fn read_module_file(place: &Place, content: &Content) -> Result<Vec<u8>> {
     let mut reader = RangeReader::new(place.clone(), content.clone());
     let (size, name) = (content.size, format!("{}@{}", place.name(), content.digest));
     super::blocking(move || {
-        let read = archive::check_directory(&mut reader, size, Some(ModuleKind::OpenTofu))
+        let read = archive::check_directory(&mut reader, size, Contents::Module(Some(ModuleKind::OpenTofu)))
             .and_then(|listing| module_file(&mut reader, &listing));
         match (reader.failure.take(), read) {
             (Some(error), _) => Err(OperationError::registry(name)(error)),

@@ -119,6 +119,9 @@ impl Place {
             "/v2/token" => Self::Token,
             path if path == "/v2" || path.starts_with("/v2/") => Self::Distribution,
             path if path.starts_with("/v1/") && path.ends_with("/archive.zip") => Self::Archive,
+            path if path.starts_with("/v1/mirror/") && path.rsplit('.').next() == Some("zip") => {
+                Self::Archive
+            }
             _ => Self::Other,
         }
     }

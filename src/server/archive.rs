@@ -1,4 +1,4 @@
-//! The zips of modules: the link that `download` gives, and the bytes behind it.
+//! The zips of modules and providers: the link that `download` or `VERSION.json` gives, and the bytes behind it.
 //!
 //! A link is given for a zip whose directory was looked at, in every mode. The link alone lets its bearer in: the request that brings
 //! it is not looked up again, so the registry is asked for the blob and nothing else. A request that brings no link is that of a
@@ -16,7 +16,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use url::Url;
 
 use super::App;
-use super::archive_link::{ArchiveLink, GivenLink, LinkError};
+use super::archive_link::{ArchiveLink, GivenLink, LinkError, Route};
 use super::error::ApiError;
 use super::modules::{Given, VersionPath, given, unbuildable};
 use super::oci;
@@ -24,7 +24,6 @@ use super::reload::Live;
 use super::signature::{Keys, KeysError};
 use crate::artifact::Content;
 use crate::operations::access::Caller;
-use crate::operations::install::Installable;
 use crate::operations::routes::Place;
 use crate::operations::{OperationError, install};
 use crate::registry::{Blob, BlobRequest, RegistryError};
@@ -91,33 +90,36 @@ fn seconds_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(u64::MAX, |elapsed| elapsed.as_secs())
 }
 
-/// Where a client finds the zip of a version whose zip was looked at: what `download` answers.
+/// Where a client finds a zip that was looked at: seen from the answer, the file of that name beside it, on the route that the link is
+/// good for.
 pub(super) async fn location(
     app: &App,
-    path: &VersionPath,
-    installable: &Installable,
+    route: Route,
+    file: &str,
+    place: &Place,
+    content: &Content,
 ) -> Result<String, ApiError> {
     if app.options.archives.mode == ArchiveMode::Direct
-        && let Some(location) = bare_location(app, installable).await?
+        && let Some(location) = bare_location(app, place, content).await?
     {
         return Ok(location);
     }
-    let target = &installable.place.target;
+    let target = &place.target;
     let registry = app.installer.routes().targets().position(|known| known.identity == target.identity);
     let link = ArchiveLink {
-        route: path.archive_route(),
+        route,
         identity: target.identity.to_string(),
         registry: registry.unwrap_or_default(),
-        repository: installable.place.repository.clone(),
-        content: installable.archive.clone(),
+        repository: place.repository.clone(),
+        content: content.clone(),
         expires: seconds_now().saturating_add(app.options.archives.link_lifetime.as_secs()),
     };
-    Ok(format!("./archive.zip?{}", link.query(&*app.options.archives.keys()?)))
+    Ok(format!("./{file}?{}", link.query(&*app.options.archives.keys()?)))
 }
 
 /// The blob's own URL, for clients that bring no token; `None` where it has none, or where they may not read there.
-async fn bare_location(app: &App, installable: &Installable) -> Result<Option<String>, ApiError> {
-    let (place, digest) = (&installable.place, &installable.archive.digest);
+async fn bare_location(app: &App, place: &Place, content: &Content) -> Result<Option<String>, ApiError> {
+    let digest = &content.digest;
     if place.target.is_local {
         let url = format!("/v2/{}/blobs/{digest}?archive=zip&checksum={digest}", place.repository);
         return Ok(app.everybody_reads_blobs().then_some(url));
@@ -139,14 +141,23 @@ impl App {
     }
 }
 
-/// What a link opens, if it is one of ours.
-fn opened(app: &App, path: &VersionPath, link: &GivenLink<'_>) -> Result<(Place, Content), ApiError> {
+/// A zip that a request may have.
+pub(super) struct Opened {
+    /// A repository that has it.
+    pub(super) place: Place,
+    /// The zip.
+    pub(super) content: Content,
+}
+
+/// What a link opens, if it is one of ours, for this route.
+pub(super) fn opened(app: &App, route: Route, link: &GivenLink<'_>) -> Result<Opened, ApiError> {
     let targets: Vec<_> = app.installer.routes().targets().collect();
     let identities: Vec<&str> = targets.iter().map(|target| &*target.identity).collect();
     let keys = app.options.archives.keys()?;
-    let link = link.verify(&keys, path.archive_route(), &identities, seconds_now())?;
+    let link = link.verify(&keys, route, &identities, seconds_now())?;
     let target = targets.get(link.registry).ok_or(LinkError::Invalid)?;
-    Ok((Place { target: (*target).clone(), repository: link.repository }, link.content))
+    let place = Place { target: (*target).clone(), repository: link.repository };
+    Ok(Opened { place, content: link.content })
 }
 
 /// The zip, or a piece of it, or where it is.
@@ -159,20 +170,19 @@ pub(super) async fn archive(
     headers: HeaderMap,
 ) -> Result<Response<Body>, ApiError> {
     let Path(path) = given(path)?;
-    let (place, content) = if let Some(link) = GivenLink::read(query.as_deref().unwrap_or_default())? {
-        opened(&app, &path, &link)?
+    let opened = if let Some(link) = GivenLink::read(query.as_deref().unwrap_or_default())? {
+        opened(&app, path.archive_route(), &link)?
     } else {
         let installable = path.find(&app, &caller).await?;
-        (installable.place, installable.archive)
+        Opened { place: installable.place, content: installable.archive }
     };
-    answer(app.options.archives.mode, &place, &content, &method, &headers).await
+    answer(app.options.archives.mode, &opened, &method, &headers).await
 }
 
 /// HEAD is answered without asking for the blob: a URL that is signed for GET would refuse it.
-async fn answer(
+pub(super) async fn answer(
     mode: ArchiveMode,
-    place: &Place,
-    content: &Content,
+    Opened { place, content }: &Opened,
     method: &Method,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, ApiError> {

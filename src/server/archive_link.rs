@@ -17,6 +17,8 @@ use crate::oci::{Digest, Repository};
 
 /// The purpose of signatures for links to a module's zip.
 const MODULE_ARCHIVE: &str = "archive of a module";
+/// The same for a provider's.
+const PROVIDER_ARCHIVE: &str = "archive of a provider";
 
 /// Where a link is good: the sort of route, and what stands in its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +31,11 @@ impl Route {
     /// The route of a module's zip; the parts of its path that are no constants.
     pub(super) fn module_archive<const N: usize>(path: [&str; N]) -> Self {
         Self { purpose: MODULE_ARCHIVE, path: path.map(str::to_owned).into() }
+    }
+
+    /// The route of a provider's zip, likewise.
+    pub(super) fn provider_archive<const N: usize>(path: [&str; N]) -> Self {
+        Self { purpose: PROVIDER_ARCHIVE, path: path.map(str::to_owned).into() }
     }
 }
 
@@ -280,7 +287,7 @@ mod tests {
             Route::module_archive(["acme", "vpc", "azure", "1.0.0"]),
             Route::module_archive(["acme", "vpc", "aws1", ".0.0"]),
             Route::module_archive(["registry.example", "acme", "vpc", "aws", "1.0.0"]),
-            Route { purpose: "archive of a provider", ..route() },
+            Route::provider_archive(["acme", "vpc", "aws", "1.0.0"]),
         ] {
             assert_eq!(verify(&keys, &query, route.clone(), NOW), Err(LinkError::Invalid), "{route:?}");
         }

@@ -226,7 +226,7 @@ impl ApiError {
                         _ => None,
                     };
                     let rule = rule.unwrap_or("unknown");
-                    format!("the module's zip breaks the rule `{rule}`, so it is not served").into()
+                    format!("the zip breaks the rule `{rule}`, so it is not served").into()
                 }
                 (_, Some(error)) => error.to_string().into(),
                 _ => self.to_string().into(),

@@ -25,6 +25,7 @@ use prometheus_client::registry::Registry;
 
 use super::App;
 use super::error::ApiError;
+use super::request_log::Product;
 use crate::registry::counted::{Observer, Operation, Outcome};
 
 /// From a cached answer to a request that times out; a factor of two to two and a half, which is what a percentile can be read from.
@@ -32,7 +33,7 @@ const SECONDS: [f64; 14] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
 
 /// How many namespaces have a number of downloads of their own; those of the rest are counted together, as `other`. A namespace is taken
-/// from a module that exists, so a stranger cannot invent one, but a registry may hold any number.
+/// from a module or provider that exists, so a stranger cannot invent one, but a registry may hold any number.
 const MAX_NAMESPACES: usize = 200;
 
 /// What `prometheus-client` writes.
@@ -64,7 +65,8 @@ pub struct Metrics {
     registry_seconds: Family<OperationLabels, Histogram, fn() -> Histogram>,
     registry_read: Family<RegistryLabels, Counter>,
     registry_written: Family<RegistryLabels, Counter>,
-    downloads: Family<NamespaceLabels, Counter>,
+    module_downloads: Family<NamespaceLabels, Counter>,
+    provider_downloads: Family<NamespaceLabels, Counter>,
     namespaces: Mutex<HashSet<String>>,
     caches: Caches,
 }
@@ -218,7 +220,8 @@ impl Default for Metrics {
             registry_seconds: Family::new_with_constructor(histogram),
             registry_read: Family::default(),
             registry_written: Family::default(),
-            downloads: Family::default(),
+            module_downloads: Family::default(),
+            provider_downloads: Family::default(),
             namespaces: Mutex::default(),
             caches: Caches::default(),
         };
@@ -299,7 +302,12 @@ impl Metrics {
         registry.register(
             "ocimod_module_downloads",
             "Links to a module's zip that were given, by the module's namespace; `other` beyond the first 200 namespaces",
-            self.downloads.clone(),
+            self.module_downloads.clone(),
+        );
+        registry.register(
+            "ocimod_provider_downloads",
+            "Lists of links to the zips of a provider's version that were given, by the provider's namespace; `other` as above",
+            self.provider_downloads.clone(),
         );
         registry.register(
             "ocimod_build",
@@ -341,10 +349,14 @@ impl Metrics {
         let _ = self.caches.0.set(Box::new(source));
     }
 
-    /// A link to a module's zip was given.
-    pub(super) fn downloaded(&self, namespace: &str) {
+    /// A link to a module's zip was given, or those of a provider's version.
+    pub(super) fn downloaded(&self, product: Product<'_>, namespace: &str) {
         let namespace = self.bounded(namespace);
-        self.downloads.get_or_create(&NamespaceLabels { namespace }).inc();
+        let downloads = match product {
+            Product::Module(_) => &self.module_downloads,
+            Product::Provider(_) => &self.provider_downloads,
+        };
+        downloads.get_or_create(&NamespaceLabels { namespace }).inc();
     }
 
     fn bounded(&self, namespace: &str) -> String {
@@ -575,7 +587,8 @@ mod tests {
     #[test]
     fn the_guide_for_operators_names_every_metric_and_no_other() {
         let metrics = Arc::new(Metrics::default());
-        metrics.downloaded("acme");
+        metrics.downloaded(Product::Module("acme/vpc/aws"), "acme");
+        metrics.downloaded(Product::Provider("registry.opentofu.org/acme/time"), "acme");
         metrics.observer("dir").called(Operation::Tags, Outcome::Ok, Duration::ZERO);
         metrics.request_ends(&Ended {
             route: "/".into(),
@@ -608,9 +621,9 @@ mod tests {
     fn no_stranger_makes_a_series() {
         let metrics = Metrics::default();
         for number in 0..MAX_NAMESPACES * 2 {
-            metrics.downloaded(&format!("namespace-{number}"));
+            metrics.downloaded(Product::Module("x"), &format!("namespace-{number}"));
         }
-        metrics.downloaded("Namespace-0");
+        metrics.downloaded(Product::Module("x"), "Namespace-0");
         let text = metrics.text().expect("it can be written");
         assert_eq!(text.matches("ocimod_module_downloads_total{").count(), MAX_NAMESPACES + 1);
         assert!(text.contains("ocimod_module_downloads_total{namespace=\"namespace-0\"} 2\n"));

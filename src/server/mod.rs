@@ -14,6 +14,7 @@ mod health;
 mod host_check;
 mod limits;
 mod metrics;
+mod mirror;
 mod modules;
 mod oci;
 mod reload;
@@ -194,7 +195,8 @@ impl App {
 pub fn router(app: Arc<App>) -> Router {
     let routes = reachable_everywhere(&app)
         .nest("/v1/modules/{namespace}/{name}/{system}", module())
-        .nest("/v1/hosts/{hostname}/modules/{namespace}/{name}/{system}", module());
+        .nest("/v1/hosts/{hostname}/modules/{namespace}/{name}/{system}", module())
+        .route("/v1/mirror/{hostname}/{namespace}/{type}/{file}", get(mirror::serve));
     let Some(base) = app.options.base_path.clone() else {
         return finished(routes.merge(distribution(&app)), app);
     };

@@ -17,7 +17,7 @@ use super::archive;
 use super::archive_link::Route;
 use super::error::ApiError;
 use super::rendered::{Rendered, Way};
-use super::request_log::{self, Download};
+use super::request_log::{self, Download, Product};
 use crate::module::{Host, TofuAddress, Version};
 use crate::operations::OperationError;
 use crate::operations::access::{Caller, Right};
@@ -186,13 +186,25 @@ pub(super) async fn download(
     let Path(path) = given(path)?;
     let (installable, seen) = observed(Box::pin(path.find(&app, &caller))).await;
     let installable = installable?;
-    let location = archive::location(&app, &path, &installable).await?;
+    let location = archive::location(
+        &app,
+        path.archive_route(),
+        "archive.zip",
+        &installable.place,
+        &installable.archive,
+    )
+    .await?;
     let AddressPath { namespace, name, system, .. } = &path.address;
     let module = format!("{namespace}/{name}/{system}");
     request_log::download(
         &app,
         &headers,
-        &Download { token: caller.name(), namespace, module, version: &path.version },
+        &Download {
+            token: caller.name(),
+            namespace,
+            product: Product::Module(&module),
+            version: &path.version,
+        },
     );
     let body = json!({"location": location}).to_string();
     Response::builder()

@@ -129,13 +129,20 @@ fn counted(request: Request) -> (Request, Option<Arc<AtomicU64>>) {
     (request.map(|body| Body::new(ReceivedBody { body, bytes })), Some(received))
 }
 
-/// A module's zip was asked for and its link given: who, what, and with what.
+/// What a download is of, by its name.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Product<'a> {
+    Module(&'a str),
+    Provider(&'a str),
+}
+
+/// A zip was asked for and its link given, or those of a provider's version: who, what, and with what.
 pub(super) struct Download<'a> {
     /// The name of the caller's token, as the access file has it; `None` where nobody had to say who they are.
     pub(super) token: Option<&'a str>,
-    /// Whose module it is, and the module: names of something that is there.
+    /// Whose it is, and what: names of something that is there.
     pub(super) namespace: &'a str,
-    pub(super) module: String,
+    pub(super) product: Product<'a>,
     /// Its version, as it was asked for.
     pub(super) version: &'a str,
 }
@@ -143,9 +150,13 @@ pub(super) struct Download<'a> {
 /// Logs and counts a download. All but the client are names of what there is, and what is logged as a field is written quoted and escaped
 /// in both formats, so that nobody makes lines or fields of their own.
 pub(super) fn download(app: &App, headers: &HeaderMap, download: &Download<'_>) {
-    let Download { token, namespace, module, version } = download;
-    tracing::info!(token = token.unwrap_or("none"), module, version, client = client(headers), "download");
-    app.metrics.downloaded(namespace);
+    let Download { token, namespace, product, version } = download;
+    let (token, client) = (token.unwrap_or("none"), client(headers));
+    match product {
+        Product::Module(module) => tracing::info!(token, module, version, client, "download"),
+        Product::Provider(provider) => tracing::info!(token, provider, version, client, "download"),
+    }
+    app.metrics.downloaded(*product, namespace);
 }
 
 /// The product that asks, as `OpenTofu/1.12.6`: the first word of `User-Agent`, and nothing that could be more than a name.

@@ -61,7 +61,7 @@ pub struct ArchiveDocument {
     pub url: String,
 }
 
-/// Writes these providers, or all where none is named, into `folder`.
+/// Writes these providers, or all where none is named, into `folder`. Yanked versions are in no list, so they are left out.
 pub async fn export(
     routes: &Routes,
     addresses: &[ProviderAddress],
@@ -79,7 +79,8 @@ pub async fn export(
         }
     }
     let mut site = Site { exported: Exported::default(), progress };
-    for provider in &published {
+    for provider in &mut published {
+        provider.leave_unyanked().await?;
         site.provider(provider, folder).await?;
     }
     Ok(site.exported)

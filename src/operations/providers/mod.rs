@@ -5,6 +5,7 @@
 pub mod export;
 pub mod import;
 pub mod list;
+pub mod mirror;
 pub mod package;
 pub mod pull;
 pub mod push;

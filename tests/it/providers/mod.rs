@@ -1,5 +1,6 @@
 //! `ocimod provider`, as users see it: what is pushed, listed and fetched, and what is in the registry after.
 
+mod mirror;
 mod mirrors;
 pub(crate) mod packages;
 mod yank;
