@@ -13,6 +13,7 @@ use crate::module::Address;
 use crate::operations::connect::{Connection, Destination};
 use crate::operations::published::{self, StoredModule};
 use crate::operations::routes::{ProviderTemplate, RepositoryTemplate, Routes};
+use crate::registry::DirectoryOptions;
 use crate::registry::credentials::{CredentialEnvironment, CredentialSource};
 use crate::registry::remote::{Proxies, ProxyError};
 use crate::server::RequestLog;
@@ -54,6 +55,7 @@ impl Context {
             identity,
             folder,
             makes_stores: false,
+            store: DirectoryOptions::default(),
         })
     }
 
@@ -94,7 +96,16 @@ impl Context {
 
     /// The same for writing: folders become stores where they are none.
     pub(super) async fn routes_to_write(&self, choice: &RegistryChoice) -> Result<Routes, Failure> {
-        self.routes(choice, Connection { makes_stores: true, ..self.connection(choice)? }).await
+        self.routes_to_serve(choice, DirectoryOptions::default()).await
+    }
+
+    /// The same for a server, which has bounds for what it stores.
+    pub(super) async fn routes_to_serve(
+        &self,
+        choice: &RegistryChoice,
+        store: DirectoryOptions,
+    ) -> Result<Routes, Failure> {
+        self.routes(choice, Connection { makes_stores: true, store, ..self.connection(choice)? }).await
     }
 
     /// Where a copy goes; in a dry run no folder becomes a store.

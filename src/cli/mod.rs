@@ -364,8 +364,10 @@ mod tests {
         listen                127.0.0.1:8080                             default
         log-format            text                                       default
         log-level             -                                          default
+        max-blob              10GiB                                      default
         max-connections       -                                          default
         max-requests          -                                          default
+        max-uploads           64                                         default
         metrics-listen        -                                          default
         module-repository     m/{name}                                   command line
         namespace             -                                          default
@@ -377,6 +379,7 @@ mod tests {
         provider-repository   providers/{hostname}/{namespace}/{type}    default
         push                  -                                          default
         quiet                 false                                      default
+        quota                 -                                          default
         reason                -                                          default
         referrers             false                                      default
         registry              dir:/home/jo/.local/share/ocimod/registry  default

@@ -40,6 +40,8 @@ pub struct Connection {
     pub folder: PathBuf,
     /// Whether a folder that is no store is made one. Else it is a registry that holds nothing.
     pub makes_stores: bool,
+    /// The bounds of stores. That published versions do not change holds in every one.
+    pub store: DirectoryOptions,
 }
 
 /// Where a copy goes.
@@ -171,7 +173,7 @@ impl Connection {
             Some(registry) => Arc::clone(registry),
             None => match location {
                 RegistryLocation::Directory(path) => {
-                    open_directory(self.folder.join(path), self.makes_stores).await?
+                    open_directory(self.folder.join(path), self.makes_stores, self.store.clone()).await?
                 }
                 RegistryLocation::Layout(path) => {
                     open_layout(location.to_string(), self.folder.join(path), opened.files.as_mut()).await?
@@ -249,16 +251,17 @@ async fn has(place: &Place, tag: Tag) -> Result<bool> {
 
 /// A directory of OCI image layouts, where published versions do not change; made where there is none.
 pub async fn directory(path: PathBuf) -> Result<SharedRegistry> {
-    open_directory(path, true).await
+    open_directory(path, true, DirectoryOptions::default()).await
 }
 
-async fn open_directory(path: PathBuf, makes_store: bool) -> Result<SharedRegistry> {
+async fn open_directory(
+    path: PathBuf,
+    makes_store: bool,
+    options: DirectoryOptions,
+) -> Result<SharedRegistry> {
     let name = path.display().to_string();
     super::blocking(move || {
-        let options = DirectoryOptions {
-            immutable: Some(Arc::new(artifact::immutable_twins)),
-            ..DirectoryOptions::default()
-        };
+        let options = DirectoryOptions { immutable: Some(Arc::new(artifact::immutable_twins)), ..options };
         let opened = if makes_store {
             DirectoryRegistry::open(&path, options).map(Some)
         } else {

@@ -317,6 +317,8 @@ impl Published {
             let stored = match self.load(tagged).await {
                 Ok(stored) => stored,
                 Err(OperationError::NotAModule { .. }) => continue,
+                // Somebody is about to push it: a registry may list a tag a moment before there is anything at it.
+                Err(OperationError::Registry { source, .. }) if source.is_not_found() => continue,
                 Err(error) => return Err(error),
             };
             let path = stored.module_file().await?.map(|file| file.module.base().clone());

@@ -47,6 +47,7 @@ fn filled(ocimod: &Ocimod) -> String {
 /// Every tag and what it names, as `list --digests` and the tags of marks do not tell it: by the registry itself.
 fn tags_in(registry: &str) -> BTreeMap<String, Digest> {
     use ocimod::operations::connect::Connection;
+    use ocimod::registry::DirectoryOptions;
     use ocimod::registry::credentials::CredentialSource;
     use ocimod::registry::remote::Proxies;
     let connection = Connection {
@@ -57,6 +58,7 @@ fn tags_in(registry: &str) -> BTreeMap<String, Digest> {
         identity: None,
         folder: "/".into(),
         makes_stores: false,
+        store: DirectoryOptions::default(),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
