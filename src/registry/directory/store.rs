@@ -3,7 +3,7 @@
 //! Writers hold the repository's lock and read `index.json` afresh under it. Readers keep what they read until the file's
 //! stamp is another, so that they see what other processes and other tools write.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::io::{self, ErrorKind, Read, Write};
