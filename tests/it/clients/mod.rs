@@ -10,3 +10,4 @@ mod other_hosts;
 mod outage;
 mod registry;
 mod self_contained;
+mod tokens;
