@@ -29,7 +29,7 @@ use super::request_log::Route;
 use crate::oci::{ByteRange, Descriptor, Digest, IMAGE_INDEX, MAX_MANIFEST_SIZE, Reference, Repository, Tag};
 use crate::operations::access::{Caller, Right};
 use crate::operations::cue_view::{self, CueView};
-use crate::operations::install::Asked;
+use crate::operations::install::Asked as Module;
 use crate::registry::{
     Blob, BlobRequest, BlobStream, ByteStream, Condition, ManifestHead, NewManifest, Page, PageRequest,
     Registry, RegistryError, StoredManifest, UploadId, read_bounded,
@@ -103,7 +103,7 @@ async fn permitted(
     let request = request.within(caller);
     if let Some(repository) = request.repository().filter(|repository| cue_view::is_in_view(repository)) {
         let may_read = reads(caller);
-        let module = cue_view::module_of(repository).map(Asked::Cue);
+        let module = cue_view::module_of(repository).map(Module::Cue);
         let places = module.map(|module| app.installer.places(&module)).unwrap_or_default();
         let may = |right| match right {
             Right::Read => places.iter().any(&may_read),
@@ -174,15 +174,16 @@ async fn answer(
     body: Body,
     max_blob: u64,
 ) -> Answer {
+    use DistributionRequest as Asked;
     match request {
-        DistributionRequest::Ping => Ok(json_answer(&json!({}))),
+        Asked::Ping => Ok(json_answer(&json!({}))),
         // Its list depends on the caller; nobody is told of anything.
-        DistributionRequest::Catalog(page) => catalog(registry, &page, &Caller::nobody()).await,
-        DistributionRequest::Tags { repository, page } => tags(registry, &repository, &page).await,
-        DistributionRequest::Manifest { repository, reference, head: false } => {
+        Asked::Catalog(page) => catalog(registry, &page, &Caller::nobody()).await,
+        Asked::Tags { repository, page } => tags(registry, &repository, &page).await,
+        Asked::Manifest { repository, reference, head: false } => {
             manifest(registry, &repository, &reference, headers).await
         }
-        DistributionRequest::Manifest { repository, reference, head: true } => {
+        Asked::Manifest { repository, reference, head: true } => {
             let ManifestHead { media_type, digest, size } =
                 registry.manifest_head(&repository, &reference).await?;
             if is_known(headers, &digest) {
@@ -190,61 +191,62 @@ async fn answer(
             }
             Ok(manifest_answer(&reference, media_type, &digest, size, Body::empty()))
         }
-        DistributionRequest::PutManifest { repository, reference, tags } => {
+        Asked::PutManifest { repository, reference, tags } => {
             put_manifest(registry, &repository, reference, tags, headers, body).await
         }
-        DistributionRequest::DeleteManifest { repository, reference: Reference::Tag(tag) } => {
+        Asked::DeleteManifest { repository, reference: Reference::Tag(tag) } => {
             registry.delete_tag(&repository, &tag).await?;
             Ok(StatusCode::ACCEPTED.into_response())
         }
-        DistributionRequest::DeleteManifest { repository, reference: Reference::Digest(digest) } => {
+        Asked::DeleteManifest { repository, reference: Reference::Digest(digest) } => {
             registry.delete_manifest(&repository, &digest).await?;
             Ok(StatusCode::ACCEPTED.into_response())
         }
-        DistributionRequest::Blob { repository, digest, head: false } => {
+        Asked::Blob { repository, digest, head: false } => {
             blob(registry, &repository, &digest, headers).await
         }
-        DistributionRequest::Blob { repository, digest, head: true } => {
+        Asked::Blob { repository, digest, head: true } => {
             let size = registry.blob_size(&repository, &digest).await?;
             if is_known(headers, &digest) {
                 return Ok(unchanged(&digest));
             }
             Ok((blob_headers(&digest, size), Body::empty()).into_response())
         }
-        DistributionRequest::DeleteBlob { repository, digest } => {
+        Asked::DeleteBlob { repository, digest } => {
             registry.delete_blob(&repository, &digest).await?;
             Ok(StatusCode::ACCEPTED.into_response())
         }
-        DistributionRequest::OpenUpload { repository, algorithm } => {
+        Asked::OpenUpload { repository, algorithm } => {
             let upload = registry.open_upload(&repository, algorithm).await.map_err(ApiError::Push)?;
             Ok(upload_answer(StatusCode::ACCEPTED, &repository, &upload, 0))
         }
-        DistributionRequest::PushBlob { repository, digest } => {
+        Asked::PushBlob { repository, digest } => {
+            within_bound(headers, max_blob)?;
             push_blob(registry, &repository, &digest, body).await
         }
-        DistributionRequest::Mount { repository, digest, from } => {
+        Asked::Mount { repository, digest, from } => {
             mount(registry, &repository, &digest, from.as_ref()).await
         }
-        DistributionRequest::UploadStatus { repository, upload } => {
+        Asked::UploadStatus { repository, upload } => {
             let offset = registry.upload_offset(&repository, &upload).await?;
             Ok(upload_answer(StatusCode::NO_CONTENT, &repository, &upload, offset))
         }
-        DistributionRequest::AppendUpload { repository, upload } => {
+        Asked::AppendUpload { repository, upload } => {
             let offset = append(registry, &repository, &upload, headers, body, max_blob).await?;
             Ok(upload_answer(StatusCode::ACCEPTED, &repository, &upload, offset))
         }
-        DistributionRequest::FinishUpload { repository, upload, digest } => {
+        Asked::FinishUpload { repository, upload, digest } => {
             if !body.is_end_stream() {
                 append(registry, &repository, &upload, headers, body, max_blob).await?;
             }
             registry.finish_upload(&repository, &upload, &digest).await.map_err(ApiError::Push)?;
             Ok(blob_created(&repository, &digest))
         }
-        DistributionRequest::CancelUpload { repository, upload } => {
+        Asked::CancelUpload { repository, upload } => {
             registry.cancel_upload(&repository, &upload).await?;
             Ok(StatusCode::NO_CONTENT.into_response())
         }
-        DistributionRequest::Referrers { repository, digest, artifact_type, page } => {
+        Asked::Referrers { repository, digest, artifact_type, page } => {
             referrers(registry, &repository, &digest, artifact_type.as_deref(), &page).await
         }
     }
