@@ -13,7 +13,6 @@ use super::inspect::without_placeholder;
 use super::module_options::parse_address;
 use super::printer::{Answer, visible_line, write_columns};
 use super::registry_options::RegistryChoice;
-use crate::operations::catalog::CatalogSource;
 use crate::operations::list::{self, ListedModule};
 use crate::operations::published;
 
@@ -121,11 +120,7 @@ impl Answer for VersionsAnswer {
 impl List {
     async fn modules(&self, context: &Context, choice: &RegistryChoice) -> Result<ExitStatus, Failure> {
         let routes = &context.routes_to_read(choice).await?;
-        // What says that a server shall not search does not say that there is nothing to list.
-        let source = match self.catalog.source(context) {
-            CatalogSource::None => CatalogSource::Registry,
-            source => source,
-        };
+        let source = self.catalog.repositories(context);
         let list::Listing { modules, failed } = list::modules(routes, &source).await?;
         if modules.is_empty() && failed.is_empty() {
             context.printer.note("there are no modules in the registry");

@@ -583,6 +583,8 @@ mod tests {
             "plain-http = true",
             "ca-file = 'ca.pem'",
             "registry = 'a.example,b.example=c.example+insecure'",
+            "from = 'c.example+insecure'",
+            "to = 'registry.example.com'",
         ] {
             let surroundings = Surroundings::new(line, &[]);
             let Err(stop) = surroundings.resolve("serve") else { panic!("{line}") };

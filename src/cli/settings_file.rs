@@ -142,6 +142,7 @@ const NOT_FROM_A_REPOSITORY: &[(&str, &str)] = &[
     ("trust-embedded", "it would decide whose word is taken"),
     ("push", "a server would push what it names"),
     ("force", "it would do for you what you were to be asked for"),
+    ("to", "it would choose where copies are written"),
     ("temporary", "a server would not serve your registry"),
     ("listen", OPENS),
     ("allow-anonymous", OPENS),
@@ -182,7 +183,8 @@ pub(super) fn refusal(entry: &Entry) -> Option<&'static str> {
         });
         is_clear.then_some(WEAKENS)
     };
-    listed.or_else(|| if entry.key == "registry" { sends_in_clear() } else { None })
+    listed
+        .or_else(|| if ["registry", "from"].contains(&entry.key.as_str()) { sends_in_clear() } else { None })
 }
 
 /// Whether a file is the user's own, and not that of whatever repository the user happens to be in.

@@ -5,6 +5,7 @@ pub mod catalog;
 pub mod check;
 pub mod client_setup;
 pub mod connect;
+pub mod copy;
 pub mod delete;
 pub mod download;
 pub mod embedded;

@@ -12,7 +12,9 @@ use tokio::sync::OnceCell;
 use crate::archive::check::MAX_MODULE_FILE_SIZE;
 use crate::archive::{Listing, ModuleKind};
 use crate::artifact::{self, ArtifactError, DependencyLayer, ModuleArtifact, TaggedVersion, YankMark};
-use crate::module::{Address, AddressAt, Constraint, CuePath, Host, ModuleFile, Version, VersionQuery};
+use crate::module::{
+    Address, AddressAt, Constraint, CuePath, Host, ModuleFile, ModuleVersion, Version, VersionQuery,
+};
 use crate::oci::{Digest, Manifest, ManifestError, Reference, Tag};
 use crate::registry::RegistryError;
 
@@ -366,7 +368,7 @@ impl Published {
     /// Whether the repository holds this module, and not one of the same name on another host.
     ///
     /// `modules.internal` is a placeholder: it stands for any host, on either side.
-    async fn holds(&self, module: &ModuleName) -> Result<bool> {
+    pub(super) async fn holds(&self, module: &ModuleName) -> Result<bool> {
         let ModuleName::Tofu { path, .. } = module else { return Ok(true) };
         Ok(self.stored_path().await?.is_none_or(|stored| same_module(&stored, path)))
     }
@@ -464,6 +466,26 @@ impl StoredModule {
     pub async fn module_file(&self) -> Result<Option<ModuleFile>> {
         let bytes = self.module_file_bytes().await?;
         Ok(bytes.and_then(|bytes| ModuleFile::parse(&bytes, true).ok()))
+    }
+
+    /// The versions of other modules that it was pushed with, embedded or only listed. None where another tool pushed it without a module
+    /// file: then its `.tf` files alone say what it needs.
+    pub async fn recorded_dependencies(&self) -> Result<Vec<ModuleVersion>> {
+        if !self.artifact.dependencies.is_empty() {
+            return Ok(self.artifact.dependencies.iter().map(|layer| layer.module.clone()).collect());
+        }
+        let file = self.module_file().await?;
+        let recorded =
+            file.as_ref().and_then(ModuleFile::custom_ocimod).filter(|ocimod| ocimod.is_generated());
+        Ok(match (recorded, &file) {
+            (Some(recorded), _) => recorded.dependencies().to_vec(),
+            (None, Some(file)) => file
+                .deps
+                .iter()
+                .map(|entry| ModuleVersion::new(entry.path.base().clone(), entry.version.clone()))
+                .collect(),
+            (None, None) => Vec::new(),
+        })
     }
 
     /// Whether the module can be called by OpenTofu: it was pushed as such, or its zip has `.tf` files at its root.

@@ -6,6 +6,7 @@ mod archive_links;
 mod cached;
 mod clients;
 mod conformance;
+mod copy;
 mod distribution;
 mod embedded;
 mod failing_registry;

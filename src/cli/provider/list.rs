@@ -67,14 +67,7 @@ impl Answer for VersionsAnswer {
 impl List {
     async fn providers(context: &Context, choice: &RegistryChoice) -> Result<ExitStatus, Failure> {
         let routes = context.routes_to_read(choice).await?;
-        let listed = list::providers(&routes).await.map_err(|error| {
-            let failure = Failure::from(error);
-            match failure.kind() {
-                ErrorKind::Unsupported => Failure::new(ErrorKind::Unsupported, failure.message())
-                    .with_hint("name the provider, as in `ocimod provider list hashicorp/time`"),
-                _ => failure,
-            }
-        })?;
+        let listed = list::providers(&routes).await.map_err(|error| explain_no_catalog(error.into()))?;
         if listed.is_empty() {
             context.printer.note("there are no providers in the registry");
             if let Some(hint) = choice.hint() {
@@ -110,5 +103,14 @@ impl List {
             versions: versions.collect(),
         })?;
         Ok(ExitStatus::Done)
+    }
+}
+
+/// A registry without a list of its repositories is one whose providers have to be named.
+pub(super) fn explain_no_catalog(failure: Failure) -> Failure {
+    match failure.kind() {
+        ErrorKind::Unsupported => Failure::new(ErrorKind::Unsupported, failure.message())
+            .with_hint("name each provider, such as `hashicorp/time`"),
+        _ => failure,
     }
 }

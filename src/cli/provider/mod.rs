@@ -1,5 +1,7 @@
 //! `ocimod provider`: providers in the registry, one file a verb.
 
+mod export;
+mod import;
 mod inspect;
 mod list;
 mod pull;
@@ -13,12 +15,14 @@ use super::failure::{ExitStatus, Failure};
 use super::module_options::{parse_address, parse_constraint};
 use crate::module::{Address, Constraint, ProviderAddress, ProviderPlatform, VersionQuery};
 use crate::operations::providers::{StoredProvider, StoredTarget, find};
+use export::Export;
+use import::Import;
 use inspect::Inspect;
 use list::List;
 use pull::Pull;
 use push::Push;
 
-/// Push, list, look at and fetch providers
+/// Push, list, look at and fetch providers, one by one or as a whole mirror
 #[derive(Args, Clone, Debug)]
 pub struct Provider {
     #[command(subcommand)]
@@ -32,6 +36,8 @@ enum ProviderVerb {
     List(List),
     Inspect(Inspect),
     Pull(Pull),
+    Import(Import),
+    Export(Export),
 }
 
 impl Provider {
@@ -41,6 +47,8 @@ impl Provider {
             ProviderVerb::List(verb) => verb.run(context).await,
             ProviderVerb::Inspect(verb) => verb.run(context).await,
             ProviderVerb::Pull(verb) => verb.run(context).await,
+            ProviderVerb::Import(verb) => verb.run(context).await,
+            ProviderVerb::Export(verb) => verb.run(context).await,
         }
     }
 }

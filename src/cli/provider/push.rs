@@ -11,7 +11,7 @@ use super::super::failure::{ExitStatus, Failure};
 use super::super::module_options::parse_version;
 use super::super::printer::Answer;
 use super::{ShownTarget, parse_platforms, parse_provider};
-use crate::operations::providers::push::{self, ProviderPush, PushedTarget};
+use crate::operations::providers::push::{self, PackageSource, ProviderPush, PushedTarget};
 
 /// Push a version of a provider, or more platforms of one
 ///
@@ -99,7 +99,11 @@ impl Push {
         } else {
             context.routes_to_write(&choice).await?
         };
-        let zips = self.zips.iter().map(|zip| (context.environment.absolute(zip), platforms.next()));
+        let zips = self.zips.iter().map(|zip| PackageSource {
+            path: context.environment.absolute(zip),
+            platform: platforms.next(),
+            hashes: Vec::new(),
+        });
         let request = ProviderPush { address, version, packages: zips.collect(), dry_run: self.dry_run };
         let pushed = push::push(&routes, &request, context.printer.progress()).await?;
         if self.dry_run {

@@ -2,6 +2,8 @@
 //!
 //! A provider's version is an image index at the version's tag, with a manifest for each system that it is built for.
 
+pub mod export;
+pub mod import;
 pub mod list;
 pub mod package;
 pub mod pull;

@@ -11,7 +11,7 @@ use super::super::Progress;
 use super::super::download;
 use super::super::error::{OperationError, Result};
 use super::super::finding::Finding;
-use super::package;
+use super::package::{self, Package};
 use super::{StoredProvider, StoredTarget};
 
 /// A package that was fetched.
@@ -84,13 +84,13 @@ async fn fill(
     Ok(pulled)
 }
 
-/// Fetches a package into a new file and checks it.
+/// Fetches a package into a new file and checks it; answers what it was found to be.
 pub(super) async fn fetch(
     stored: &StoredProvider,
     target: &StoredTarget,
     path: &Path,
     progress: &dyn Progress,
-) -> Result<()> {
+) -> Result<Package> {
     let StoredTarget { target, .. } = target;
     let file = File::create_new(path).map_err(OperationError::io(format!("writing {}", path.display())))?;
     progress.started(&target.platform.to_string(), Some(target.archive.size));
@@ -104,5 +104,5 @@ pub(super) async fn fetch(
         let message = format!("{name} is said to have the hash {h1}, and has {}", package.h1);
         return Err(OperationError::refused(Finding::general("hash-mismatch", message)));
     }
-    Ok(())
+    Ok(package)
 }

@@ -40,10 +40,21 @@ pub struct ProviderPush {
     pub address: ProviderAddress,
     /// Its version.
     pub version: Version,
-    /// The zips, each with its system where the name of the file does not say it.
-    pub packages: Vec<(PathBuf, Option<ProviderPlatform>)>,
+    /// The zips.
+    pub packages: Vec<PackageSource>,
     /// Check everything and send nothing.
     pub dry_run: bool,
+}
+
+/// A zip that is to be pushed.
+#[derive(Clone, Debug)]
+pub struct PackageSource {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its system, where the name of the file does not say it.
+    pub platform: Option<ProviderPlatform>,
+    /// What somebody wrote down of it: each `h1:` and `zh:` hash has to be its own.
+    pub hashes: Vec<String>,
 }
 
 /// What came of a push.
@@ -96,10 +107,10 @@ async fn read_packages(
     progress: &dyn Progress,
 ) -> Result<BTreeMap<ProviderPlatform, Package>> {
     let mut paths = BTreeMap::new();
-    for (path, platform) in &request.packages {
+    for PackageSource { path, platform, hashes } in &request.packages {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let platform = platform_of(request, &name, platform.as_ref())?;
-        if paths.insert(platform.clone(), (path, name)).is_some() {
+        if paths.insert(platform.clone(), (path, name, hashes)).is_some() {
             return Err(OperationError::Usage {
                 message: format!("two of the files are for `{platform}`"),
                 hint: "a version has one zip for each platform".to_owned(),
@@ -107,9 +118,17 @@ async fn read_packages(
         }
     }
     let (mut packages, mut findings) = (BTreeMap::new(), Vec::new());
-    for (platform, (path, name)) in paths {
+    for (platform, (path, name, hashes)) in paths {
         match package::read(path, &request.address, &name).await {
             Ok(package) => {
+                findings.extend(wrong_hash(&package, hashes).map(|hash| {
+                    let (h1, zh) = (&package.h1, package.archive.digest.hex());
+                    let message = format!(
+                        "{name}: the hash `{}` is not that of the zip, which has {h1} and zh:{zh}",
+                        hash.escape_debug()
+                    );
+                    Finding::general("hash-mismatch", message)
+                }));
                 if !package.has_program {
                     progress.warn(&format!(
                         "{name} has no file at its root whose name begins with `terraform-provider-{}`, which clients look for",
@@ -123,6 +142,15 @@ async fn read_packages(
         }
     }
     if findings.is_empty() { Ok(packages) } else { Err(OperationError::Refused(findings)) }
+}
+
+/// A hash that is not the zip's own. One by a scheme that is not known says nothing.
+fn wrong_hash<'a>(package: &Package, hashes: &'a [String]) -> Option<&'a String> {
+    hashes.iter().find(|hash| match hash.split_once(':') {
+        Some(("h1", _)) => **hash != package.h1.to_string(),
+        Some(("zh", hex)) => hex != package.archive.digest.hex(),
+        _ => false,
+    })
 }
 
 /// The system of a file: what the caller says, else what its name says. A name that says another provider or version is a slip.
@@ -361,6 +389,8 @@ impl Push {
                     _ => Ok(Stored::Overtaken),
                 };
             }
+            // The client itself looks whether the tag is what was stored.
+            Err(error) if error.is_not_found() => return Err(self.is_hidden()),
             Err(error) => return Err(OperationError::registry(self.name())(error)),
         }
         if self.place.target.is_local {
@@ -374,10 +404,16 @@ impl Push {
         Ok(if self.has(entries).await? { Stored::Done } else { Stored::Overtaken })
     }
 
-    /// Whether the index has these entries now.
+    /// Whether the index that was stored has these entries now. Who may not read it cannot know, and does not try for ever.
     async fn has(&self, entries: &[ProviderEntry]) -> Result<bool> {
-        let now = self.existing().await?;
-        Ok(now.is_some_and(|now| entries.iter().all(|entry| now.index.get(&entry.platform) == Some(entry))))
+        let Some(now) = self.existing().await? else { return Err(self.is_hidden()) };
+        Ok(entries.iter().all(|entry| now.index.get(&entry.platform) == Some(entry)))
+    }
+
+    fn is_hidden(&self) -> OperationError {
+        let operation = "reading back what was pushed".to_owned();
+        let error = RegistryError::Denied { registry: self.place.target.name.clone(), operation };
+        OperationError::registry(self.name())(error)
     }
 
     fn is_locked(&self, tag: &Tag) -> OperationError {

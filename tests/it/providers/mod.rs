@@ -1,18 +1,21 @@
 //! `ocimod provider`, as users see it: what is pushed, listed and fetched, and what is in the registry after.
 
+mod mirrors;
 pub(crate) mod packages;
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use ocimod::archive;
 use ocimod::module::ProviderAddress;
 use ocimod::oci::{Digest, IMAGE_INDEX, Reference, Repository, Tag};
 use ocimod::operations::NoProgress;
 use ocimod::operations::connect;
-use ocimod::operations::providers::push::{self, ProviderPush};
+use ocimod::operations::providers::push::{self, PackageSource, ProviderPush};
 use ocimod::operations::routes::{RepositoryTemplate, Routes, Target};
 use ocimod::registry::{
     Answer, BlobSource, Condition, ManifestHead, NewManifest, Page, PageRequest, PutManifest, Registry,
@@ -330,7 +333,11 @@ fn request(folder: &Path, platform: &str) -> ProviderPush {
     ProviderPush {
         address: ProviderAddress::parse("hashicorp/time").unwrap(),
         version: ocimod::module::Version::parse("0.14.2").unwrap(),
-        packages: vec![(package(folder, "time", "0.14.2", platform, ""), None)],
+        packages: vec![PackageSource {
+            path: package(folder, "time", "0.14.2", platform, ""),
+            platform: None,
+            hashes: Vec::new(),
+        }],
         dry_run: false,
     }
 }
@@ -491,4 +498,25 @@ fn what_oras_pushed_is_a_provider_and_can_be_added_to() {
     assert_eq!(provider(&ocimod, &setting, &["push", address, text(&windows)])["created"], json!(true));
     let inspected = provider(&ocimod, &setting, &["inspect", "hashicorp/time"]);
     assert_eq!(platforms(&inspected), ["darwin_arm64", "linux_amd64", "windows_amd64"]);
+}
+
+/// What was pushed has to be read back, so who may only push is told so, and does not try for ever.
+#[test]
+fn who_may_push_and_not_read_is_told_so_at_once() {
+    let (ocimod, registry) = store();
+    let zip = package(&ocimod.folder("zips"), "time", "0.14.2", "linux_amd64", "");
+    let token = ["token", "new", "ci", "--allow", "push", "--access", "access.toml"];
+    let token = ocimod.run(token).success().stdout.trim_end().to_owned();
+    let serve = ocimod.serve(["--registry", &registry, "--access", "access.toml"]);
+    let login = json!({"auths": {serve.address.as_str(): {"auth": STANDARD.encode(format!("ci:{token}"))}}})
+        .to_string();
+    let mut command = ocimod.command();
+    command
+        .env("DOCKER_AUTH_CONFIG", login)
+        .args(["provider", "push", "--format", "json", "--registry", &format!("{}+insecure", serve.address)])
+        .args(["hashicorp/time@0.14.2", text(&zip)]);
+    let answer = run(&mut command).fails_with(5).json();
+    assert_eq!(answer["error"]["kind"], json!("denied"));
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("reading back what was pushed"), "{message}");
 }
