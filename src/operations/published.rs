@@ -2,16 +2,14 @@
 //!
 //! Every verb and every endpoint that reads goes through here, so that they all mean the same by "version 1.2.0".
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use futures_util::{StreamExt, TryStreamExt, stream};
-use tokio::sync::OnceCell;
 
 use crate::archive::check::MAX_MODULE_FILE_SIZE;
 use crate::archive::{Listing, ModuleKind};
-use crate::artifact::{self, ArtifactError, DependencyLayer, ModuleArtifact, TaggedVersion, YankMark};
+use crate::artifact::{self, ArtifactError, DependencyLayer, ModuleArtifact, TaggedVersion};
 use crate::module::{
     Address, AddressAt, Constraint, CuePath, Host, ModuleFile, ModuleVersion, Version, VersionQuery,
 };
@@ -20,18 +18,13 @@ use crate::registry::RegistryError;
 
 use super::error::{OperationError, Result};
 use super::routes::{ModuleName, Place, Routes};
-use super::yank::{self, Yanked};
+use super::yank::{self, Marks, Yanked};
 
 /// A repository with more tags is broken off: somebody's registry goes on without end.
 pub const MAX_TAGS: usize = 200_000;
-/// Manifests that are read at once.
-const CONCURRENCY: usize = 8;
 /// How many manifests are read, from the newest version on, to find one that is a module's or that says its path. A repository may
 /// have tags without end that look like versions and are none; one that was taken over from the placeholder host says so early.
 const MAX_LOOKS: usize = 50;
-/// How many yank marks of a repository are read, those of the newest versions first: one request each. Nobody withdraws so many by
-/// hand; whoever does it by a program has all the older ones taken for withdrawn.
-const MAX_MARKS: usize = 1_000;
 
 /// The versions of a module in its repository.
 #[derive(Clone, Debug)]
@@ -43,9 +36,7 @@ pub struct Published {
     /// What is there, ascending.
     pub versions: Vec<TaggedVersion>,
     /// The tags that may say that a version is yanked, also one that is not here itself.
-    marks: BTreeMap<Version, Vec<Tag>>,
-    /// What they say, once it was asked.
-    yanked: Arc<OnceCell<Yanked>>,
+    marks: Marks,
     /// What was read of it already: one request is asked for many things.
     loaded: Arc<Mutex<HashMap<Tag, StoredModule>>>,
 }
@@ -203,8 +194,7 @@ impl Published {
         Self {
             module: module.clone(),
             place: place.clone(),
-            marks: artifact::yank_tags(&tags),
-            yanked: Arc::default(),
+            marks: Marks::of_tags(&tags),
             versions: artifact::versions(tags),
             loaded: Arc::default(),
         }
@@ -231,40 +221,12 @@ impl Published {
     /// The versions that are yanked, and why: those of the repository, and those that it yanks where they are embedded elsewhere. The
     /// marks are in the list of tags, so this costs nothing where there are none, and a request for each where there are some.
     pub async fn yanked(&self) -> Result<&Yanked> {
-        self.yanked.get_or_try_init(|| self.read_marks()).await
-    }
-
-    async fn read_marks(&self) -> Result<Yanked> {
-        let place = &self.place;
-        if self.marks.len() > MAX_MARKS {
-            tracing::warn!(
-                "{place:?} yanks more than {MAX_MARKS} versions; the oldest of these count as yanked unread"
-            );
-        }
-        // Owned, since a stream of references is no future that every caller could send to another thread.
-        let marks: Vec<(Version, Vec<Tag>)> =
-            self.marks.iter().rev().map(|(version, tags)| (version.clone(), tags.clone())).collect();
-        let read: Vec<Option<(Version, _)>> = stream::iter(marks.into_iter().enumerate())
-            .map(|(position, (version, tags))| async move {
-                if position >= MAX_MARKS {
-                    return Ok(Some((version, None)));
-                }
-                for tag in &tags {
-                    if let Some(YankMark::Yanked(reason)) = yank::read(place, tag).await? {
-                        return Ok(Some((version, reason)));
-                    }
-                }
-                Ok::<_, OperationError>(None)
-            })
-            .buffered(CONCURRENCY)
-            .try_collect()
-            .await?;
-        Ok(read.into_iter().flatten().collect())
+        self.marks.read(&self.place).await
     }
 
     /// The marks of a version that may be yanked.
     pub fn marks(&self, version: &Version) -> &[Tag] {
-        self.marks.get(version).map_or(&[], Vec::as_slice)
+        self.marks.of(version)
     }
 
     /// Leaves out the versions that are yanked, as every list for installing clients does.
@@ -355,6 +317,8 @@ impl Published {
             let stored = match self.load(tagged).await {
                 Ok(stored) => stored,
                 Err(OperationError::NotAModule { .. }) => continue,
+                // Somebody is about to push it: a registry may list a tag a moment before there is anything at it.
+                Err(OperationError::Registry { source, .. }) if source.is_not_found() => continue,
                 Err(error) => return Err(error),
             };
             let path = stored.module_file().await?.map(|file| file.module.base().clone());

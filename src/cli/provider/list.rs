@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::super::Context;
 use super::super::failure::{ErrorKind, ExitStatus, Failure};
-use super::super::printer::{Answer, write_columns};
+use super::super::printer::{Answer, visible_line, write_columns};
 use super::super::registry_options::RegistryChoice;
 use super::parse_provider;
 use crate::operations::providers::{find, list};
@@ -18,6 +18,9 @@ pub(super) struct List {
     /// The provider whose versions are listed
     #[arg(value_name = "ADDRESS[@CONSTRAINT]")]
     pub(super) address: Option<String>,
+    /// Show the digest of each version's index, too
+    #[arg(long)]
+    pub(super) digests: bool,
 }
 
 /// `providers`: an array of objects.
@@ -32,13 +35,18 @@ struct ShownProvider {
     repository: String,
     /// The newest version.
     version: String,
+    yanked: bool,
     versions: usize,
 }
 
 impl Answer for ProvidersAnswer {
     fn write_text(&self, text: &mut String) -> std::fmt::Result {
-        let rows: Vec<_> =
-            self.providers.iter().map(|it| [it.provider.as_str(), it.version.as_str()]).collect();
+        let row = |it: &ShownProvider| {
+            let version = if it.yanked { format!("{} (yanked)", it.version) } else { it.version.clone() };
+            [it.provider.clone(), version]
+        };
+        let rows: Vec<_> = self.providers.iter().map(row).collect();
+        let rows: Vec<_> = rows.iter().map(|row| row.each_ref().map(String::as_str)).collect();
         write_columns(text, &rows)
     }
 }
@@ -49,6 +57,9 @@ struct VersionsAnswer {
     provider: String,
     repository: String,
     versions: Vec<ShownVersion>,
+    /// Whether the text has digests, as `list --digests` asks for.
+    #[serde(skip)]
+    shows_digests: bool,
 }
 
 #[derive(Serialize)]
@@ -56,11 +67,23 @@ struct ShownVersion {
     version: String,
     digest: String,
     platforms: Vec<String>,
+    yanked: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
 }
 
 impl Answer for VersionsAnswer {
     fn write_text(&self, text: &mut String) -> std::fmt::Result {
-        self.versions.iter().try_for_each(|it| writeln!(text, "{}  {}", it.version, it.platforms.join(" ")))
+        for it in &self.versions {
+            let digest = if self.shows_digests { format!("  {}", it.digest) } else { String::new() };
+            let yanked = match (&it.reason, it.yanked) {
+                (Some(reason), true) => format!("  yanked: {}", visible_line(reason)),
+                (None, true) => "  yanked".to_owned(),
+                (_, false) => String::new(),
+            };
+            writeln!(text, "{}{digest}  {}{yanked}", it.version, it.platforms.join(" "))?;
+        }
+        Ok(())
     }
 }
 
@@ -78,6 +101,7 @@ impl List {
             provider: it.address.to_string(),
             repository: it.repository,
             version: it.latest.to_string(),
+            yanked: it.yanked,
             versions: it.versions,
         });
         context.printer.answer(&ProvidersAnswer { providers: providers.collect() })?;
@@ -96,11 +120,14 @@ impl List {
             version: it.version.to_string(),
             digest: it.digest.to_string(),
             platforms: it.platforms.iter().map(ToString::to_string).collect(),
+            yanked: it.yanked,
+            reason: it.reason.map(|reason| reason.to_string()),
         });
         context.printer.answer(&VersionsAnswer {
             provider: address.to_string(),
             repository: published.place.name(),
             versions: versions.collect(),
+            shows_digests: self.digests,
         })?;
         Ok(ExitStatus::Done)
     }

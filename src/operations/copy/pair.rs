@@ -65,12 +65,7 @@ impl Pair {
         if theirs.versions.is_empty() {
             return Ok(());
         }
-        let theirs = match theirs.owner().await {
-            // Somebody is about to push it: a registry may list a tag a moment before there is anything at it.
-            Err(OperationError::Registry { source, .. }) if source.is_not_found() => None,
-            owner => owner?,
-        };
-        let Some(theirs) = theirs else { return Ok(()) };
+        let Some(theirs) = theirs.owner().await? else { return Ok(()) };
         match published::at(module, &self.from).await?.owner().await? {
             Some(ours) if !published::same_module(&ours, &theirs) => Err(OperationError::OtherModule {
                 place: self.to.name(),

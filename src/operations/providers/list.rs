@@ -2,6 +2,7 @@
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
+use crate::artifact::Reason;
 use crate::module::{Constraint, ProviderAddress, ProviderPlatform, Version};
 use crate::oci::{Digest, Tag};
 use crate::registry::RegistryError;
@@ -18,9 +19,12 @@ pub struct ListedProvider {
     pub address: ProviderAddress,
     /// `registry/repository`.
     pub repository: String,
-    /// Its newest version: the highest one that is no pre-release, else the highest.
+    /// Its newest version: the highest one that is neither yanked nor a pre-release, where there is one; then the highest that is not
+    /// yanked.
     pub latest: Version,
-    /// How many versions its tags say.
+    /// Whether that is yanked, and so are all of them.
+    pub yanked: bool,
+    /// How many versions its tags say, yanked ones among them.
     pub versions: usize,
 }
 
@@ -33,6 +37,10 @@ pub struct ListedProviderVersion {
     pub digest: Digest,
     /// The systems that there are packages for, sorted.
     pub platforms: Vec<ProviderPlatform>,
+    /// Whether it is yanked.
+    pub yanked: bool,
+    /// Why it is.
+    pub reason: Option<Reason>,
 }
 
 /// Every repository that a provider may be in, each with that provider, sorted by its address.
@@ -54,7 +62,7 @@ pub async fn providers(routes: &Routes) -> Result<Vec<ListedProvider>> {
     let listed: Vec<Option<ListedProvider>> = stream::iter(places(routes).await?)
         .map(|(address, place)| async move {
             let published = at(&address, place).await?;
-            Ok::<_, OperationError>(newest(&published))
+            newest(&published).await
         })
         .buffered(CONCURRENCY)
         .try_collect()
@@ -62,15 +70,18 @@ pub async fn providers(routes: &Routes) -> Result<Vec<ListedProvider>> {
     Ok(listed.into_iter().flatten().collect())
 }
 
-fn newest(published: &PublishedProvider) -> Option<ListedProvider> {
-    let versions = || published.versions.iter().map(|(version, _)| version);
-    let latest = Constraint::any().highest(versions()).or_else(|| versions().next_back())?;
-    Some(ListedProvider {
+async fn newest(published: &PublishedProvider) -> Result<Option<ListedProvider>> {
+    let yanked = published.yanked().await?;
+    let rank = |version: &&Version| (!yanked.contains_key(version), !version.is_prerelease());
+    // Of equal ones the last is taken, which is the highest.
+    let latest = published.listed().max_by_key(rank);
+    Ok(latest.map(|latest| ListedProvider {
         address: published.address.clone(),
         repository: published.place.name(),
         latest: latest.clone(),
+        yanked: yanked.contains_key(latest),
         versions: published.versions.len(),
-    })
+    }))
 }
 
 /// The versions of a provider that a constraint leaves, ascending, each looked at: what is no provider is left out.
@@ -78,6 +89,7 @@ pub async fn versions(
     published: &PublishedProvider,
     constraint: Option<&Constraint>,
 ) -> Result<Vec<ListedProviderVersion>> {
+    let yanked = published.yanked().await?;
     let matches = |version: &Version| constraint.is_none_or(|constraint| constraint.matches(version));
     let wanted: Vec<(Version, Tag)> =
         published.versions.iter().filter(|(version, _)| matches(version)).cloned().collect();
@@ -86,7 +98,13 @@ pub async fn versions(
             match published.load(&version, &tag).await {
                 Ok(stored) => {
                     let platforms = stored.index.entries.into_iter().map(|entry| entry.platform).collect();
-                    Ok(Some(ListedProviderVersion { version, digest: stored.digest, platforms }))
+                    Ok(Some(ListedProviderVersion {
+                        yanked: yanked.contains_key(&version),
+                        reason: yanked.get(&version).cloned().flatten(),
+                        version,
+                        digest: stored.digest,
+                        platforms,
+                    }))
                 }
                 Err(OperationError::NotAProvider { .. }) => Ok(None),
                 // It was deleted meanwhile.

@@ -22,6 +22,7 @@ use crate::registry::RegistryError;
 use super::error::{OperationError, Result};
 use super::published::MAX_TAGS;
 use super::routes::{Place, Routes};
+use super::yank::{self, Marks, Yanked};
 
 /// Manifests that are read at once.
 const CONCURRENCY: usize = 8;
@@ -38,6 +39,7 @@ pub struct PublishedProvider {
     pub place: Place,
     /// The versions that its tags say, ascending, each with its tag.
     pub versions: Vec<(Version, Tag)>,
+    marks: Marks,
 }
 
 /// A version of a provider as it is stored.
@@ -80,22 +82,48 @@ pub async fn at(address: &ProviderAddress, place: Place) -> Result<PublishedProv
         Err(error) if error.is_not_found() => Vec::new(),
         tags => tags.map_err(OperationError::registry(place.name()))?,
     };
+    let marks = Marks::of_tags(&tags);
     let read = |tag: Tag| Some((artifact::provider_version_of(&tag)?, tag));
     let mut versions: Vec<_> = tags.into_iter().filter_map(read).collect();
     versions.sort();
     versions.dedup_by(|one, other| one.0 == other.0);
-    Ok(PublishedProvider { address: address.clone(), place, versions })
+    Ok(PublishedProvider { address: address.clone(), place, versions, marks })
 }
 
 impl PublishedProvider {
-    fn no_provider(&self) -> OperationError {
+    /// The versions alone, ascending.
+    pub fn listed(&self) -> impl DoubleEndedIterator<Item = &Version> {
+        self.versions.iter().map(|(version, _)| version)
+    }
+
+    /// The versions that are yanked, and why. It costs nothing where there are none.
+    pub async fn yanked(&self) -> Result<&Yanked> {
+        self.marks.read(&self.place).await
+    }
+
+    /// The marks of a version that may be yanked.
+    pub(super) fn marks(&self, version: &Version) -> &[Tag] {
+        self.marks.of(version)
+    }
+
+    /// Leaves out the versions that are yanked, as every list for installing clients does.
+    pub async fn leave_unyanked(&mut self) -> Result<()> {
+        let yanked = self.yanked().await?.clone();
+        self.versions.retain(|(version, _)| !yanked.contains_key(version));
+        Ok(())
+    }
+
+    pub(super) fn no_provider(&self) -> OperationError {
         OperationError::NoProvider { provider: self.address.to_string(), place: self.place.name() }
     }
 
-    /// The highest version that satisfies a constraint. A tag that holds something else than a provider is passed over, unless its
-    /// exact version is asked for.
+    /// The highest version that satisfies a constraint. A tag that holds something else than a provider is passed over, and a yanked
+    /// version too, unless the exact version is asked for.
     pub async fn choose(&self, constraint: &Constraint) -> Result<StoredProvider> {
-        let mut left: Vec<&(Version, Tag)> = self.versions.iter().collect();
+        let (yanked, exact) = (self.yanked().await?, constraint.exact());
+        let is_left = |version: &Version| !yanked.contains_key(version) || exact.as_ref() == Some(version);
+        let mut left: Vec<&(Version, Tag)> =
+            self.versions.iter().filter(|(version, _)| is_left(version)).collect();
         for _ in 0..MAX_LOOKS {
             let chosen = constraint.highest(left.iter().map(|(version, _)| version)).cloned();
             let Some(index) = left.iter().position(|(version, _)| Some(version) == chosen.as_ref()) else {
@@ -103,15 +131,22 @@ impl PublishedProvider {
             };
             let (version, tag) = left.remove(index);
             match self.load(version, tag).await {
-                Err(OperationError::NotAProvider { .. }) if constraint.exact().is_none() => {}
-                loaded => return loaded,
+                Err(OperationError::NotAProvider { .. }) if exact.is_none() => {}
+                loaded => {
+                    if let (Ok(stored), Some(reason)) = (&loaded, yanked.get(version)) {
+                        tracing::warn!("{} is yanked{}", stored.name(), yank::because(reason.as_ref()));
+                    }
+                    return loaded;
+                }
             }
         }
+        let (yanked, versions) =
+            self.listed().cloned().partition(|version: &Version| yanked.contains_key(version));
         Err(OperationError::NoVersion {
             module: self.address.to_string(),
             constraint: constraint.clone(),
-            versions: self.versions.iter().map(|(version, _)| version.clone()).collect(),
-            yanked: Vec::new(),
+            versions,
+            yanked,
         })
     }
 

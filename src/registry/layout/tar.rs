@@ -499,6 +499,7 @@ mod tests {
         assert_eq!(entries(header("blob", false, huge)), huge);
         let binary = changed(header("blob", false, 0), |header| {
             let field = &mut header[field::SIZE];
+            field.fill(0);
             field[0] = 0x80;
             field[4..].copy_from_slice(&huge.to_be_bytes());
         });

@@ -81,6 +81,11 @@ async fn files_that_are_no_layout_or_could_be_read_in_two_ways_are_refused() {
         ("twice", layout("", &[file("index.json", b"{}")]), "there twice"),
         ("twice, spelt otherwise", layout("", &[file("./index.json", b"{}")]), "there twice"),
         ("a blob twice", layout("", &[blob(b"x"), blob(b"x")]), "there twice"),
+        (
+            "a name twice",
+            layout(&[index_entry(b"1", "a/b:v1"), index_entry(b"2", "a/b:v1")].join(","), &[]),
+            "there twice",
+        ),
         ("absolute", layout("", &[file("/etc/passwd", b"x")]), "leads out"),
         ("parent", layout("", &[file("blobs/../../x", b"x")]), "leads out"),
         ("link", layout("", &[header("blobs/sha256/x", b'1', 0)]), "a link"),
@@ -109,6 +114,62 @@ async fn files_that_are_no_layout_or_could_be_read_in_two_ways_are_refused() {
     }
     let error = LayoutRegistry::open(folder.path().to_owned()).await.err().unwrap();
     assert!(error.to_string().contains("it is a folder"), "{error}");
+    fs::remove_file(&path).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let error = LayoutRegistry::open(path).await.err().unwrap();
+    assert!(error.to_string().contains("no ordinary file"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_that_is_too_large_is_refused_unread() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.tar");
+    let size = 4 << 30;
+    let start = [file("oci-layout", LAYOUT), header("index.json", b'0', size)].concat();
+    fs::write(&path, &start).unwrap();
+    // A hole, which takes no room on disk.
+    fs::File::options().write(true).open(&path).unwrap().set_len(start.len() as u64 + size + 1024).unwrap();
+    let error = LayoutRegistry::open(path).await.err().unwrap();
+    assert!(error.to_string().contains("`index.json` is over the limit"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn manifests_that_lie_about_sizes_are_not_copied() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.tar");
+    let module = |version: u8, size: u64| {
+        let mut layer = entry("archive/zip", &[b'l', version]);
+        layer["size"] = size.into();
+        json!({
+            "schemaVersion": 2, "mediaType": IMAGE_MANIFEST, "artifactType": media_types::OPENTOFU_MODULE,
+            "config": entry("application/vnd.oci.empty.v1+json", b"{}"), "layers": [layer],
+        })
+        .to_string()
+    };
+    // The second one tells the truth.
+    let modules: Vec<String> = [1, 2, 3, u64::MAX / 2, u64::MAX]
+        .iter()
+        .zip(0..)
+        .map(|(size, version)| module(version, *size))
+        .collect();
+    let entries: Vec<String> = modules
+        .iter()
+        .enumerate()
+        .map(|(version, module)| index_entry(module.as_bytes(), &format!("acme/vpc/aws:v1.{version}.0")))
+        .collect();
+    let contents = modules.iter().map(|module| blob(module.as_bytes()));
+    let parts: Vec<_> =
+        contents.chain((0..5).map(|version| blob(&[b'l', version]))).chain([blob(b"{}")]).collect();
+    fs::write(&path, layout(&entries.join(","), &parts)).unwrap();
+    let registry: SharedRegistry = Arc::new(LayoutRegistry::open(path).await.unwrap());
+    let rig = Rig { from: crate::failing_registry::FailingRegistry::new(registry), ..Rig::new().await };
+    let request = named(&["acme/vpc/aws"]);
+    let dry = rig.copy(&CopyRequest { dry_run: true, ..request.clone() }).await.unwrap();
+    assert_eq!((dry.copied.len(), dry.bytes_sent), (5, u64::MAX));
+    let done = rig.copy(&request).await.unwrap();
+    assert_eq!(copied(&done), ["acme/vpc/aws 1.1.0 v1.1.0"]);
+    assert_eq!((done.failed.len(), done.is_broken_off), (4, false), "{:?}", done.failed);
+    assert_eq!(tags(&rig.destination()).await.into_keys().collect::<Vec<_>>(), ["acme/vpc/aws:v1.1.0"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

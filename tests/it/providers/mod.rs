@@ -2,6 +2,7 @@
 
 mod mirrors;
 pub(crate) mod packages;
+mod yank;
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
