@@ -9,7 +9,7 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use super::layout::{Layout, Scratch, beside, flush_folder, replace};
+use super::layout::{Layout, Scratch, flush_folder, replace, written_beside};
 use super::stamp::Stamp;
 use crate::oci::Repository;
 
@@ -82,10 +82,7 @@ impl Layout {
         let file = match bring_up_to_date(&spare_path, document, spare)? {
             Some(file) if fs::rename(&spare_path, &path).is_ok() => file,
             _ => {
-                let beside = Scratch(beside(&path)?);
-                let mut file = OpenOptions::new().write(true).create_new(true).open(&beside.0)?;
-                file.write_all(&document.rest(0, ROOM))?;
-                file.sync_all()?;
+                let (file, beside) = written_beside(&path, &document.rest(0, ROOM))?;
                 fs::rename(&beside.0, &path)?;
                 file
             }

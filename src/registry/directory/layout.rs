@@ -169,10 +169,13 @@ impl Layout {
         let folder = self.image_layout(repository);
         let make = || -> io::Result<()> {
             fs::create_dir_all(folder.join("blobs").join("sha256"))?;
+            let path = folder.join("oci-layout");
+            // With a new file a file system brings along what came before it, so the folders cost no more than a look then.
+            let (_, beside) = written_beside(&path, OCI_LAYOUT)?;
             flush_folder(&folder.join("blobs"))?;
-            replace(&folder.join("oci-layout"), OCI_LAYOUT)?;
+            fs::rename(&beside.0, &path)?;
             // Another process may have made a parent and not flushed it yet, so each one is flushed, made here or not.
-            folder.ancestors().skip(1).take(repository.components().count() + 1).try_for_each(flush_folder)
+            folder.ancestors().take(repository.components().count() + 2).try_for_each(flush_folder)
         };
         make().map_err(RegistryError::io(format!("making {}", folder.display())))
     }
@@ -328,13 +331,19 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Writes a whole file so that after a crash it is there with the old bytes or with the new ones. Answers the file.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<File> {
+    let (file, beside) = written_beside(path, bytes)?;
+    fs::rename(&beside.0, path)?;
+    path.parent().map_or(Ok(()), flush_folder)?;
+    Ok(file)
+}
+
+/// Writes a whole file that is to have the name of `path`, and brings it to disk under another one.
+pub(super) fn written_beside(path: &Path, bytes: &[u8]) -> io::Result<(File, Scratch)> {
     let beside = Scratch(beside(path)?);
     let mut file = OpenOptions::new().write(true).create_new(true).open(&beside.0)?;
     file.write_all(bytes)?;
     file.sync_all()?;
-    fs::rename(&beside.0, path)?;
-    path.parent().map_or(Ok(()), flush_folder)?;
-    Ok(file)
+    Ok((file, beside))
 }
 
 /// Brings the names in a folder to disk.

@@ -316,16 +316,11 @@ impl Registry for DirectoryRegistry {
                 store.layout.scratch()
             });
             let (file, scratch) = make.await?;
-            let kept = file.try_clone().map_err(writing(&scratch.0))?;
             let bytes = verified(source.open().await?, digest, size);
             append(&self.store, file, &scratch.0, 0, bytes).await?;
             drop(turn);
             let (name, digest) = (repository.clone(), digest.clone());
-            self.run(move |store| {
-                kept.sync_all().map_err(writing(&scratch.0))?;
-                store.publish(&name, &digest, &scratch)
-            })
-            .await
+            self.run(move |store| store.publish(&name, &digest, &scratch)).await
         })
     }
 

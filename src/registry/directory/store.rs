@@ -480,8 +480,7 @@ impl Store {
             self.usage.check(&self.layout, new.bytes.len() as u64)?;
             self.usage.add(new.bytes.len() as u64)?;
             let (mut file, scratch) = self.layout.scratch()?;
-            let write = file.write_all(&new.bytes).and_then(|()| file.sync_all());
-            write.map_err(writing(&scratch.0))?;
+            file.write_all(&new.bytes).map_err(writing(&scratch.0))?;
             self.put_in_place(repository, &digest, &scratch)?;
         }
         let mut descriptor = Descriptor::new(&new.media_type, digest.clone(), new.bytes.len() as u64);
@@ -679,7 +678,7 @@ impl Store {
         }
     }
 
-    /// Makes a complete and flushed file a blob of a repository, which counts as new.
+    /// Makes a complete file a blob of a repository, which counts as new.
     pub(super) fn publish(&self, repository: &Repository, digest: &Digest, complete: &Scratch) -> Result<()> {
         self.put_in_place(repository, digest, complete)?;
         let own = self.layout.blob(repository, digest);
@@ -697,14 +696,17 @@ impl Store {
         self.layout.make_repository(repository)?;
         let (shared, own) = (self.layout.shared_blob(digest), self.layout.blob(repository, digest));
         let publish = || -> io::Result<()> {
-            // Nobody appends to a content by mistake, also not through another of its names.
-            let mut permissions = fs::metadata(&complete.0)?.permissions();
-            permissions.set_readonly(true);
-            fs::set_permissions(&complete.0, permissions)?;
-            self.place(&complete.0, &shared, digest)?;
+            // What is here already is on disk: to bring the same bytes there again is most of what a push of them would take.
+            if !self.is_here(&shared, digest)? {
+                flush_content(&complete.0)?;
+                self.place(&complete.0, &shared, digest)?;
+            }
             match self.place(&shared, &own, digest) {
                 // A collection of garbage took the unused content between the two steps.
-                Err(error) if is_absent(&error) => self.place(&complete.0, &own, digest)?,
+                Err(error) if is_absent(&error) => {
+                    flush_content(&complete.0)?;
+                    self.place(&complete.0, &own, digest)?;
+                }
                 other => other?,
             }
             // The shared name needs no flush: without it the content is stored once more, and nothing is lost.
@@ -713,7 +715,16 @@ impl Store {
         publish().map_err(writing(&own))
     }
 
-    /// Gives a verified file another name. What has that name already is left there where its bytes are right.
+    /// Whether the file at `path` is there and has the right bytes.
+    fn is_here(&self, path: &Path, digest: &Digest) -> io::Result<bool> {
+        match self.verified.is_intact(path, digest) {
+            Err(error) if is_absent(&error) => Ok(false),
+            other => other,
+        }
+    }
+
+    /// Gives a verified file that is [on disk](flush_content) another name. What has that name already is left there where its bytes are
+    /// right.
     fn place(&self, verified: &Path, name: &Path, digest: &Digest) -> io::Result<()> {
         match self.layout.link_or_copy(verified, name) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -788,6 +799,16 @@ impl Store {
             Err(error) => Err(writing(&path)(error)),
         }
     }
+}
+
+/// Brings a complete file to disk, before it gets the name of a content.
+fn flush_content(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    // Nobody appends to a content by mistake, also not through another of its names.
+    let mut permissions = file.metadata()?.permissions();
+    permissions.set_readonly(true);
+    file.set_permissions(permissions)?;
+    file.sync_all()
 }
 
 /// The type that a manifest's bytes show, where nothing else tells it.

@@ -76,7 +76,6 @@ impl Store {
         if actual != *digest {
             return Err(RegistryError::DigestMismatch { expected: digest.clone(), actual });
         }
-        file.sync_all().map_err(writing(&path))?;
         self.publish(repository, digest, &sealed)
     }
 
