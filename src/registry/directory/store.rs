@@ -3,7 +3,8 @@
 //! Writers hold the repository's lock and read `index.json` afresh under it. Readers keep what they read until the file's
 //! stamp is another, so that they see what other processes and other tools write.
 
-use std::collections::{BTreeMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashSet};
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::io::{self, ErrorKind, Read, Write};
@@ -194,50 +195,24 @@ impl Store {
 
     /// A page of the names of those repositories that have a manifest.
     pub(super) fn repositories(&self, request: &PageRequest) -> Result<Page<Repository>> {
-        let names = self.repository_names()?;
         let after = request.after.as_deref().unwrap_or("");
-        let first = names.partition_point(|name| name.as_str() <= after);
         let mut held = Vec::new();
         let wanted = request.count.map_or(usize::MAX, |count| count.saturating_add(1));
-        for name in &names[first..] {
+        for name in Names::after(&self.layout, after) {
             if held.len() >= wanted {
                 break;
             }
-            if self.holds_something(name)? {
+            let name = name?;
+            if self.holds_something(&name)? {
                 held.push(name);
             }
         }
-        Ok(Page::first_of(held.into_iter().cloned(), request.count, Repository::as_str))
+        Ok(Page::first_of(held.into_iter(), request.count, Repository::as_str))
     }
 
-    /// The names of everything that is or could be a repository, in ASCII order. Links to folders are not followed here, so
-    /// that they cannot lead in circles.
+    /// The names of everything that is or could be a repository, in ASCII order.
     pub(super) fn repository_names(&self) -> Result<Vec<Repository>> {
-        let root = self.layout.repositories();
-        let mut names = Vec::new();
-        let mut folders = vec![(root, String::new())];
-        while let Some((folder, prefix)) = folders.pop() {
-            let entries = match fs::read_dir(&folder) {
-                Ok(entries) => entries,
-                Err(error) if is_absent(&error) => continue,
-                Err(error) => return Err(reading(&folder)(error)),
-            };
-            for entry in entries {
-                let entry = entry.map_err(reading(&folder))?;
-                let name = entry.file_name();
-                let Some(name) = name.to_str() else { continue };
-                if !entry.file_type().map_err(reading(&folder))?.is_dir() {
-                    continue;
-                }
-                let whole = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") };
-                if let Ok(repository) = whole.parse::<Repository>() {
-                    names.push(repository);
-                    folders.push((entry.path(), whole));
-                }
-            }
-        }
-        names.sort_unstable();
-        Ok(names)
+        Names::after(&self.layout, "").collect()
     }
 
     fn holds_something(&self, repository: &Repository) -> Result<bool> {
@@ -809,6 +784,84 @@ fn flush_content(path: &Path) -> io::Result<()> {
     permissions.set_readonly(true);
     file.set_permissions(permissions)?;
     file.sync_all()
+}
+
+/// The names of everything that is or could be a repository, in ASCII order. A folder is read when its turn comes, so that a page costs
+/// what is on it, and not what there is. Links to folders are not followed here: they cannot lead in circles.
+pub(super) struct Names<'a> {
+    after: &'a str,
+    /// What was found and is still to come: names, and folders by what the names in them begin with. In the order of the bytes `a-b`
+    /// stands between `a` and `a/b`, so the two are not together.
+    open: BinaryHeap<Reverse<(String, Pending)>>,
+    root: PathBuf,
+}
+
+/// What has its turn when the names before it are told.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Pending {
+    Folder,
+    Name(Repository),
+}
+
+impl<'a> Names<'a> {
+    /// Those behind a name, which need not be there.
+    pub(super) fn after(layout: &Layout, after: &'a str) -> Self {
+        let open = BinaryHeap::from([Reverse((String::new(), Pending::Folder))]);
+        Self { after, open, root: layout.repositories() }
+    }
+
+    /// Finds what is in a folder, given as what the names in it begin with.
+    fn look_into(&mut self, beginning: &str) -> Result<()> {
+        let folder = self.root.join(beginning);
+        let entries = match fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if is_absent(&error) => return Ok(()),
+            Err(error) => return Err(reading(&folder)(error)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(reading(&folder))?;
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else { continue };
+            let whole = format!("{beginning}{name}");
+            let Ok(repository) = whole.parse::<Repository>() else { continue };
+            if !entry.file_type().map_err(reading(&folder))?.is_dir() {
+                continue;
+            }
+            let below = format!("{whole}/");
+            // All that begins with it comes before, unless it is what `after` begins with too.
+            if below.as_str() > self.after || self.after.starts_with(&below) {
+                self.open.push(Reverse((below, Pending::Folder)));
+            }
+            if whole.as_str() > self.after {
+                self.open.push(Reverse((whole, Pending::Name(repository))));
+            }
+        }
+        Ok(())
+    }
+
+    /// How many folders were found and not read.
+    #[cfg(test)]
+    pub(super) fn unread(&self) -> usize {
+        self.open.iter().filter(|Reverse((_, found))| *found == Pending::Folder).count()
+    }
+}
+
+impl Iterator for Names<'_> {
+    type Item = Result<Repository>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let Reverse((text, found)) = self.open.pop()?;
+            match found {
+                Pending::Name(repository) => return Some(Ok(repository)),
+                Pending::Folder => {
+                    if let Err(error) = self.look_into(&text) {
+                        return Some(Err(error));
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// The type that a manifest's bytes show, where nothing else tells it.

@@ -12,6 +12,7 @@ use futures_util::stream;
 use tempfile::TempDir;
 
 use super::memory::Room;
+use super::store::Names;
 use super::*;
 use crate::oci::{ByteRange, IMAGE_INDEX, IMAGE_MANIFEST};
 use crate::registry::{BytesSource, Condition};
@@ -1099,6 +1100,44 @@ async fn a_repository_is_read_when_it_is_asked_for_and_no_other_one() {
     push(&registry, "acme/new", "another", &["v2"]).await.unwrap();
     assert_eq!(tags(&registry, "acme/vpc").await, ["v1", "v2"]);
     assert!(registry.tags(&name("acme/other7"), &PageRequest::default()).await.is_err());
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_page_of_repositories_reads_the_folders_that_are_on_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder);
+    let mut expected: Vec<String> = (0..50).map(|number| format!("acme/m{number:02}/null")).collect();
+    expected.extend(["a", "a-b", "a-b/c", "a.b/c", "a/b", "a/b-c", "a/b/c", "a0", "b"].map(String::from));
+    for name in expected.iter().rev() {
+        push(&registry, name, "layer", &["v1"]).await.unwrap();
+    }
+    // What is no repository is passed over.
+    for other in ["repos/Acme/x", "repos/acme/_none", "repos/a/b/-"] {
+        fs::create_dir_all(folder.path().join(other)).unwrap();
+    }
+    fs::write(folder.path().join("repos/file"), "").unwrap();
+    std::os::unix::fs::symlink(folder.path().join("repos"), folder.path().join("repos/circle")).unwrap();
+    expected.sort();
+    let list = async |after: &str, count: Option<usize>| {
+        let request = PageRequest { count, after: Some(after.to_owned()) };
+        let page = registry.repositories(&request).await.unwrap();
+        page.items.iter().map(|name| name.as_str().to_owned()).collect::<Vec<_>>()
+    };
+    let others = ["", "0", "a-", "a.", "a/", "a/b/", "acme", "acme/", "acme/m07", "acme/m07/", "zz", "~"];
+    for after in expected.iter().map(String::as_str).chain(others) {
+        let rest: Vec<_> = expected.iter().filter(|name| name.as_str() > after).cloned().collect();
+        assert_eq!(list(after, None).await, rest, "after {after}");
+        assert_eq!(list(after, Some(3)).await, rest[..rest.len().min(3)], "after {after}");
+    }
+    let mut names = Names::after(&registry.store.layout, "acme/m19/null");
+    let next: Vec<_> = names.by_ref().take(3).map(Result::unwrap).collect();
+    assert_eq!(
+        next.iter().map(Repository::as_str).collect::<Vec<_>>(),
+        ["acme/m20", "acme/m20/null", "acme/m21"]
+    );
+    // Those from 21 to 49, and `b`; and nothing that came before.
+    assert_eq!(names.unread(), 30);
 }
 
 #[tokio::test]
