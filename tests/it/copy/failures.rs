@@ -196,7 +196,8 @@ async fn a_repository_that_takes_nothing_is_told_once_and_the_others_go_on() {
             done.failed
         );
         assert_eq!(done.failed[0].version, None);
-        assert!(rig.to.count("put_blob") < 20, "{}", rig.to.count("put_blob"));
+        // Of 81: as many as were on their way, each with a try of what all of them need.
+        assert!(rig.to.count("put_blob") < 50, "{}", rig.to.count("put_blob"));
         rig.to.work_again();
         assert_eq!(Rig::done(rig.copy(&everything()).await).copied.len(), 40);
     }
