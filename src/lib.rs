@@ -17,3 +17,8 @@ pub mod oci;
 pub mod operations;
 pub mod registry;
 pub mod server;
+
+#[cfg(test)]
+#[path = "../tests/fuzz/mod.rs"]
+#[allow(clippy::unwrap_used)]
+mod fuzz;

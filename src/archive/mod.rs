@@ -23,6 +23,10 @@ pub mod unpack;
 #[allow(clippy::unwrap_used)]
 mod hand_zip;
 
+#[cfg(test)]
+#[path = "../../tests/fuzz/zip.rs"]
+pub(crate) mod fuzz_target;
+
 use std::fmt;
 
 pub use check::{CheckError, ListedEntry, Listing, check_content, check_directory, hash_package};

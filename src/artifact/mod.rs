@@ -1,5 +1,6 @@
 //! Modules and providers as OCI manifests: the one place that knows how their parts become layers, types, annotations and tags.
 
+pub mod form;
 pub mod media_types;
 mod module;
 mod provider;
@@ -11,7 +12,7 @@ pub use provider::{
     PackageHash, PackageHashError, ProviderEntry, ProviderError, ProviderIndex, ProviderTarget,
 };
 pub use tag::{
-    TagError, TaggedVersion, bundle_tag, cue_tag, immutable_twins, module_tag, provider_tag,
-    provider_version_of, tags_of, version_of, versions, yank_tag, yank_tags,
+    TagError, TaggedVersion, VersionTags, bundle_tag, cue_tag, immutable_twins, module_tag, provider_tag,
+    provider_version_of, tags_by_version, tags_of, version_of, versions, yank_tag, yank_tags,
 };
 pub use yank::{MarkForm, NoMark, Reason, ReasonError, YankMark};

@@ -200,7 +200,8 @@ impl Content {
 }
 
 impl DependencyLayer {
-    fn descriptor(&self) -> Descriptor {
+    /// The layer as a manifest has it.
+    pub(super) fn descriptor(&self) -> Descriptor {
         let mut descriptor = self.archive.descriptor(types::APPLICATION_ZIP);
         descriptor.annotations.insert(types::DEPENDENCY.to_owned(), self.module.to_string());
         if self.main_only {

@@ -11,13 +11,14 @@ use std::str::FromStr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::media_types as types;
 use super::module::{Content, describe};
 use crate::module::{PackageName, ProviderAddress, ProviderPlatform, Version};
 use crate::oci::{
-    Algorithm, Annotations, Descriptor, Digest, IMAGE_INDEX, IMAGE_MANIFEST, Manifest, Platform,
+    Algorithm, Annotations, Descriptor, Digest, IMAGE_INDEX, IMAGE_MANIFEST, Manifest, ManifestError,
+    Platform,
 };
 
 /// The `h1:` hash of a package: `h1:` and the base64 of 32 bytes.
@@ -170,7 +171,7 @@ impl ProviderEntry {
     }
 
     /// `None` for an entry that `tofu` passes over too.
-    fn read(descriptor: &Descriptor) -> Option<Self> {
+    pub fn read(descriptor: &Descriptor) -> Option<Self> {
         let is_target = descriptor.artifact_type.as_deref() == Some(types::OPENTOFU_PROVIDER_TARGET)
             && descriptor.media_type == IMAGE_MANIFEST;
         let platform = descriptor.platform.as_ref().filter(|_| is_target)?;
@@ -254,6 +255,26 @@ impl ProviderIndex {
         };
         list.sort_by_cached_key(key);
         serde_json::to_vec(&document).map(Bytes::from).map_err(unreadable)
+    }
+
+    /// The bytes of an index with those of its entries that are wanted: the same bytes where that is all of them, and everything else
+    /// that stands in it otherwise.
+    pub fn reduced_bytes(
+        index: &Manifest,
+        bytes: &Bytes,
+        is_wanted: impl Fn(&Descriptor) -> bool,
+    ) -> Result<Bytes, ManifestError> {
+        if index.entries().iter().all(&is_wanted) {
+            return Ok(bytes.clone());
+        }
+        let unreadable = |error: serde_json::Error| ManifestError::Json(error.to_string());
+        let mut fields: Map<String, Value> = serde_json::from_slice(bytes).map_err(unreadable)?;
+        if let Some(Value::Array(entries)) = fields.get_mut("manifests") {
+            // They were read from these very entries, one by one.
+            let mut wanted = index.entries().iter().map(is_wanted);
+            entries.retain(|_| wanted.next().unwrap_or(false));
+        }
+        serde_json::to_vec(&fields).map(Bytes::from).map_err(unreadable)
     }
 }
 
@@ -346,6 +367,32 @@ mod tests {
         let kept: Value = serde_json::from_slice(&bytes).unwrap();
         assert_eq!((&kept["x-own"], &kept["manifests"][1]["x-more"]), (&"kept".into(), &1.into()));
         assert!(matches!(ProviderIndex::extended_bytes(b"{}", &[]), Err(ProviderError::Index(_))));
+    }
+
+    #[test]
+    fn an_index_loses_the_entries_that_are_not_wanted_and_nothing_else() {
+        let target = |os: &str| {
+            let digest = Digest::of(os.as_bytes());
+            format!(
+                r#"{{"mediaType":"{IMAGE_MANIFEST}","digest":"{digest}","size":1,"own":1,"artifactType":"{}","platform":{{"architecture":"amd64","os":"{os}"}}}}"#,
+                types::OPENTOFU_PROVIDER_TARGET
+            )
+        };
+        let (linux, darwin) = (target("linux"), target("darwin"));
+        let text = format!(
+            r#"{{ "schemaVersion":2,"manifests":[{linux},{darwin}],"own":[2,1],"artifactType":"application/vnd.opentofu.provider"}}"#
+        );
+        let bytes = Bytes::from(text.clone());
+        let index = Manifest::parse(IMAGE_INDEX, &bytes).unwrap();
+        let platform: ProviderPlatform = "darwin_amd64".parse().unwrap();
+        let is_darwin =
+            |entry: &Descriptor| ProviderEntry::read(entry).is_some_and(|entry| entry.platform == platform);
+        let one = ProviderIndex::reduced_bytes(&index, &bytes, is_darwin).unwrap();
+        assert_eq!(one, text.replacen("{ ", "{", 1).replace(&format!("{linux},"), ""));
+        assert_eq!(ProviderIndex::reduced_bytes(&index, &bytes, |_| true).unwrap(), text);
+        let none = ProviderIndex::reduced_bytes(&index, &bytes, |_| false).unwrap();
+        let none = Manifest::parse(IMAGE_INDEX, &none).unwrap();
+        assert!(none.entries().is_empty() && index.extends(&none));
     }
 
     #[test]

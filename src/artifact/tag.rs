@@ -92,20 +92,44 @@ pub fn yank_tags<'a>(tags: impl IntoIterator<Item = &'a Tag>) -> BTreeMap<Versio
     marks
 }
 
+/// The tags of a version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VersionTags {
+    /// Its own, in each spelling.
+    pub own: Vec<Tag>,
+    /// Those of its bundle.
+    pub bundles: Vec<Tag>,
+    /// Those of its yank mark.
+    pub marks: Vec<Tag>,
+}
+
+/// The tags of a repository by the version that they are about, each list sorted. Others are passed over.
+pub fn tags_by_version<'a>(tags: impl IntoIterator<Item = &'a Tag>) -> BTreeMap<Version, VersionTags> {
+    let mut versions: BTreeMap<Version, VersionTags> = BTreeMap::new();
+    for tag in tags {
+        let text = tag.as_str();
+        let (bare, list): (_, fn(&mut VersionTags) -> &mut Vec<Tag>) =
+            match (text.strip_prefix(BUNDLE), text.strip_prefix(YANKED)) {
+                (Some(bare), _) => (bare.parse().ok(), |tags| &mut tags.bundles),
+                (None, Some(bare)) => (bare.parse().ok(), |tags| &mut tags.marks),
+                (None, None) => (Some(tag.clone()), |tags| &mut tags.own),
+            };
+        if let Some(version) = bare.as_ref().and_then(version_of) {
+            list(versions.entry(version).or_default()).push(tag.clone());
+        }
+    }
+    for tags in versions.values_mut() {
+        for list in [&mut tags.own, &mut tags.bundles, &mut tags.marks] {
+            list.sort();
+        }
+    }
+    versions
+}
+
 /// Every tag of a version: its own in each spelling, then those of its bundle, then those of its yank mark.
 pub fn tags_of<'a>(version: &Version, tags: impl IntoIterator<Item = &'a Tag>) -> Vec<Tag> {
-    let rank = |tag: &Tag| {
-        let text = tag.as_str();
-        let (rank, bare) = match (text.strip_prefix(BUNDLE), text.strip_prefix(YANKED)) {
-            (Some(bare), _) => (1, bare),
-            (None, Some(bare)) => (2, bare),
-            (None, None) => (0, text),
-        };
-        (version_of(&bare.parse().ok()?)? == *version).then_some(rank)
-    };
-    let mut found: Vec<_> = tags.into_iter().filter_map(|tag| Some((rank(tag)?, tag.clone()))).collect();
-    found.sort();
-    found.into_iter().map(|(_, tag)| tag).collect()
+    let VersionTags { own, bundles, marks } = tags_by_version(tags).remove(version).unwrap_or_default();
+    own.into_iter().chain(bundles).chain(marks).collect()
 }
 
 /// Whether a tag is that of a version or of its bundle, and so must not be moved once it is there: the other spelling of the same

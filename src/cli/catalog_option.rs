@@ -15,6 +15,14 @@ pub struct CatalogOption {
 }
 
 impl CatalogOption {
+    /// The same for who lists what there is: what says that a server shall not search does not say that there is nothing to list.
+    pub(super) fn repositories(&self, context: &Context) -> CatalogSource {
+        match self.source(context) {
+            CatalogSource::None => CatalogSource::Registry,
+            source => source,
+        }
+    }
+
     /// What it says.
     pub(super) fn source(&self, context: &Context) -> CatalogSource {
         match self.catalog.as_deref() {

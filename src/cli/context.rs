@@ -10,9 +10,10 @@ use super::printer::Printer;
 use super::registry_options::{RegistryChoice, RegistryOptions};
 use super::settings::Settings;
 use crate::module::Address;
-use crate::operations::connect::Connection;
+use crate::operations::connect::{Connection, Destination};
 use crate::operations::published::{self, StoredModule};
 use crate::operations::routes::{ProviderTemplate, RepositoryTemplate, Routes};
+use crate::registry::DirectoryOptions;
 use crate::registry::credentials::{CredentialEnvironment, CredentialSource};
 use crate::registry::remote::{Proxies, ProxyError};
 use crate::server::RequestLog;
@@ -33,7 +34,7 @@ pub struct Context {
 
 impl Context {
     /// How registries are reached, by who only reads.
-    fn connection(&self, choice: &RegistryChoice) -> Result<Connection, Failure> {
+    pub(super) fn connection(&self, choice: &RegistryChoice) -> Result<Connection, Failure> {
         let path = |key: &str, path: &PathBuf| self.settings.folder_of(key).join(path);
         let identity = match (&self.registry.cert_file, &self.registry.key_file) {
             (Some(certificate), Some(key)) => Some((path("cert-file", certificate), path("key-file", key))),
@@ -54,6 +55,7 @@ impl Context {
             identity,
             folder,
             makes_stores: false,
+            store: DirectoryOptions::default(),
         })
     }
 
@@ -94,13 +96,42 @@ impl Context {
 
     /// The same for writing: folders become stores where they are none.
     pub(super) async fn routes_to_write(&self, choice: &RegistryChoice) -> Result<Routes, Failure> {
-        self.routes(choice, Connection { makes_stores: true, ..self.connection(choice)? }).await
+        self.routes_to_serve(choice, DirectoryOptions::default()).await
+    }
+
+    /// The same for a server, which has bounds for what it stores.
+    pub(super) async fn routes_to_serve(
+        &self,
+        choice: &RegistryChoice,
+        store: DirectoryOptions,
+    ) -> Result<Routes, Failure> {
+        self.routes(choice, Connection { makes_stores: true, store, ..self.connection(choice)? }).await
+    }
+
+    /// Where a copy goes; in a dry run no folder becomes a store.
+    pub(super) async fn destination(
+        &self,
+        choice: &RegistryChoice,
+        connection: Connection,
+        dry_run: bool,
+    ) -> Result<Destination, Failure> {
+        let connection = Connection { makes_stores: !dry_run, ..connection };
+        let mut destination = connection.destination(&choice.setting()?, self.template()?).await?;
+        destination.routes = destination.routes.with_providers(self.provider_template()?);
+        Ok(destination)
+    }
+
+    fn template(&self) -> Result<RepositoryTemplate, Failure> {
+        self.registry.module_repository.parse().map_err(wrong)
+    }
+
+    fn provider_template(&self) -> Result<ProviderTemplate, Failure> {
+        self.registry.provider_repository.parse().map_err(wrong)
     }
 
     async fn routes(&self, choice: &RegistryChoice, connection: Connection) -> Result<Routes, Failure> {
-        let template: RepositoryTemplate = self.registry.module_repository.parse().map_err(wrong)?;
-        let providers: ProviderTemplate = self.registry.provider_repository.parse().map_err(wrong)?;
-        Ok(connection.routes(&choice.setting()?, template).await?.with_providers(providers))
+        let routes = connection.routes(&choice.setting()?, self.template()?).await?;
+        Ok(routes.with_providers(self.provider_template()?))
     }
 
     /// The version of a module that an address and `--version` name.

@@ -299,7 +299,7 @@ impl Classify for OperationError {
                 | ArtifactError::Dependency { .. }
                 | ArtifactError::ModuleFileData(_) => ErrorKind::Damaged,
             },
-            Self::Exists { .. } | Self::OtherForm { .. } => ErrorKind::Immutable,
+            Self::Exists { .. } | Self::Differs { .. } | Self::OtherForm { .. } => ErrorKind::Immutable,
             Self::OtherModule { .. }
             | Self::Refused(_)
             | Self::Tag(_)

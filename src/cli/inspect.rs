@@ -8,15 +8,17 @@ use serde_json::Value;
 
 use super::Context;
 use super::failure::{ExitStatus, Failure};
+use super::module_options::parse_address;
 use super::printer::{Answer, visible_line};
+use super::provider;
 use crate::artifact::DependencyLayer;
-use crate::module::Host;
+use crate::module::{Address, Host};
 use crate::operations::{inspect, yank};
 
 /// Show a module's manifest, module file, dependencies, inputs and outputs
 #[derive(Args, Clone, Debug)]
 pub struct Inspect {
-    /// The module, and which of its versions
+    /// The module or `provider:HOST/NAMESPACE/TYPE`, and which of its versions
     #[arg(value_name = "ADDRESS[@CONSTRAINT]")]
     pub address: String,
     /// Which versions will do: `1.2.0`, `~> 1.2`, `>= 1, < 2` [default: the newest release]
@@ -116,6 +118,9 @@ pub(super) fn without_placeholder(path: &str) -> &str {
 
 impl Inspect {
     pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
+        if let Address::Provider(_) = parse_address(&self.address)?.address {
+            return provider::inspect(context, &self.address, self.version.as_deref()).await;
+        }
         let (address, stored) = context.stored(&self.address, self.version.as_deref()).await?;
         let inspected = inspect::inspect(&stored).await?;
         let yank = yank::of(&stored).await?;

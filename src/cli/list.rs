@@ -12,15 +12,16 @@ use super::failure::{ErrorKind, ExitStatus, Failure};
 use super::inspect::without_placeholder;
 use super::module_options::parse_address;
 use super::printer::{Answer, visible_line, write_columns};
+use super::provider;
 use super::registry_options::RegistryChoice;
-use crate::operations::catalog::CatalogSource;
+use crate::module::Address;
 use crate::operations::list::{self, ListedModule};
 use crate::operations::published;
 
 /// List the modules in the registry, or the versions of one
 #[derive(Args, Clone, Debug)]
 pub struct List {
-    /// The module whose versions are listed
+    /// The module or `provider:HOST/NAMESPACE/TYPE` whose versions are listed
     #[arg(value_name = "ADDRESS")]
     pub address: Option<String>,
     /// Give each version's digest, at the cost of a request for each
@@ -121,11 +122,7 @@ impl Answer for VersionsAnswer {
 impl List {
     async fn modules(&self, context: &Context, choice: &RegistryChoice) -> Result<ExitStatus, Failure> {
         let routes = &context.routes_to_read(choice).await?;
-        // What says that a server shall not search does not say that there is nothing to list.
-        let source = match self.catalog.source(context) {
-            CatalogSource::None => CatalogSource::Registry,
-            source => source,
-        };
+        let source = self.catalog.repositories(context);
         let list::Listing { modules, failed } = list::modules(routes, &source).await?;
         if modules.is_empty() && failed.is_empty() {
             context.printer.note("there are no modules in the registry");
@@ -154,9 +151,12 @@ impl List {
     pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
         let choice = context.registry.choose(context)?;
         choice.expect_folders()?;
-        let Some(address) = &self.address else { return self.modules(context, &choice).await };
+        let Some(text) = &self.address else { return self.modules(context, &choice).await };
+        let address = parse_address(text)?;
+        if let Address::Provider(_) = &address.address {
+            return provider::list(context, text, self.digests).await;
+        }
         let routes = context.routes_to_read(&choice).await?;
-        let address = parse_address(address)?;
         let module = published::name(&address)?;
         let mut published =
             published::find(&routes, &module).await.map_err(|error| choice.explain(error.into()))?;

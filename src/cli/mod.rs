@@ -11,6 +11,7 @@ mod check;
 mod completion;
 mod config;
 mod context;
+mod copy;
 mod delete;
 mod duration;
 mod environment;
@@ -49,6 +50,7 @@ pub use check::Check;
 pub use completion::Completion;
 pub use config::Config;
 pub use context::Context;
+pub use copy::Copy;
 pub use delete::Delete;
 pub use environment::Environment;
 pub use failure::{Classify, ErrorKind, ExitStatus, Failure};
@@ -129,6 +131,7 @@ pub struct GlobalOptions {
 pub enum Verb {
     Push(Push),
     Pull(Pull),
+    Copy(Box<Copy>),
     #[command(visible_alias = "ls")]
     List(List),
     Inspect(Inspect),
@@ -193,6 +196,7 @@ fn run_verb(verb: Verb, context: &Context) -> Result<ExitStatus, Failure> {
             // Boxed, since a push is the largest of them by far, and a check is one that stops before the end.
             Verb::Push(verb) => until_interrupted(Box::pin(verb.run(context))).await,
             Verb::Pull(verb) => until_interrupted(verb.run(context)).await,
+            Verb::Copy(verb) => until_interrupted(Box::pin(verb.run(context))).await,
             Verb::List(verb) => until_interrupted(verb.run(context)).await,
             Verb::Inspect(verb) => until_interrupted(verb.run(context)).await,
             Verb::Check(verb) => until_interrupted(Box::pin(verb.run(context))).await,
@@ -263,6 +267,7 @@ mod tests {
             [
                 "push",
                 "pull",
+                "copy",
                 "list",
                 "inspect",
                 "check",
@@ -327,6 +332,7 @@ mod tests {
         assert_eq!(status, ExitStatus::Done);
         insta::assert_snapshot!(stdout, @r"
         access                -                                          default
+        all                   false                                      default
         allow                 -                                          default
         allow-anonymous       false                                      default
         anonymous             -                                          default
@@ -347,6 +353,7 @@ mod tests {
         for                   -                                          default
         force                 false                                      default
         format                text                                       default
+        from                  -                                          default
         grace                 1h                                         default
         host                  -                                          default
         host-alias            a,b                                        variable OCIMOD_HOST_ALIAS
@@ -357,8 +364,10 @@ mod tests {
         listen                127.0.0.1:8080                             default
         log-format            text                                       default
         log-level             -                                          default
+        max-blob              10GiB                                      default
         max-connections       -                                          default
         max-requests          -                                          default
+        max-uploads           64                                         default
         metrics-listen        -                                          default
         module-repository     m/{name}                                   command line
         namespace             -                                          default
@@ -370,7 +379,9 @@ mod tests {
         provider-repository   providers/{hostname}/{namespace}/{type}    default
         push                  -                                          default
         quiet                 false                                      default
+        quota                 -                                          default
         reason                -                                          default
+        referrers             false                                      default
         registry              dir:/home/jo/.local/share/ocimod/registry  default
         repair                false                                      default
         repositories          -                                          default
@@ -382,9 +393,11 @@ mod tests {
         tls-cert              -                                          default
         tls-key               -                                          default
         tls-self-signed       -                                          default
+        to                    -                                          default
         trust-embedded        -                                          default
         username              -                                          default
         version               -                                          default
+        with-dependencies     false                                      default
         ");
         let (_, stdout, _) = run_line("config show --format json", &variables);
         let shown: serde_json::Value = serde_json::from_str(&stdout).unwrap();

@@ -241,6 +241,12 @@ impl Progress for Reporter {
         }
     }
 
+    fn grown(&self, bytes: u64) {
+        if let Some(bar) = &*lock(&self.current) {
+            bar.inc_length(bytes);
+        }
+    }
+
     fn finished(&self) {
         if let Some(bar) = lock(&self.current).take() {
             bar.finish_and_clear();

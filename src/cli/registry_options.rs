@@ -17,7 +17,7 @@ use crate::operations::routes::{RegistryLocation, RegistrySetting};
 pub struct RegistryOptions {
     /// Where modules are kept [default: a folder of the user's own]
     ///
-    /// For example `ghcr.io/acme/modules`, `127.0.0.1:5000+insecure`, `dir:PATH`; or several, each for the module paths that
+    /// For example `ghcr.io/acme/modules`, `127.0.0.1:5000+insecure`, `dir:PATH`, `layout:FILE.tar`; or several, each for the module paths that
     /// begin with its prefix: `example.com=registry.example.com/cue,ghcr.io/acme`.
     #[arg(long, global = true, value_name = "REGISTRY")]
     pub registry: Option<String>,
@@ -86,6 +86,11 @@ impl RegistryOptions {
             }
             context.printer.note(&format!("no registry is set, so this is {}", folder.display()));
         }
+        if let Some(file) = choice.layout()? {
+            return Err(Failure::usage(format!("`{file}` is read alone; `{verb}` does not write to it")).with_hint(
+                format!("write to a registry or a folder, and copy what is to be carried: `ocimod copy ADDRESS --to {file}`"),
+            ));
+        }
         // Whoever works in somebody's repository sees where that one's pushes go.
         if let (RegistryChoice::Named { text, .. }, Origin::File { path, line }) =
             (&choice, context.settings.origin("registry"))
@@ -97,6 +102,20 @@ impl RegistryOptions {
 }
 
 impl RegistryChoice {
+    /// The registry that an option of that name says; `None` where it says none.
+    pub(super) fn named(key: &str, text: Option<&str>, context: &Context) -> Option<Self> {
+        let folder = context.settings.folder_of(key).to_owned();
+        text.map(|text| Self::Named { text: text.to_owned(), folder })
+    }
+
+    /// A file among what is opened, as it was written.
+    fn layout(&self) -> Result<Option<String>, Failure> {
+        let setting = self.setting()?;
+        let mut locations = setting.locations().map(|(_, location)| location);
+        let layout = locations.find(|location| matches!(location, RegistryLocation::Layout(_)));
+        Ok(layout.map(ToString::to_string))
+    }
+
     /// What is opened.
     pub(super) fn setting(&self) -> Result<RegistrySetting, Failure> {
         match self {
@@ -105,21 +124,20 @@ impl RegistryChoice {
         }
     }
 
-    /// A folder that somebody names to read from and that is not there is a slip of the pen. The user's own is made by the first push.
+    /// A folder or file that somebody names to read from and that is not there is a slip of the pen. The user's own is made by the first push.
     pub(super) fn expect_folders(&self) -> Result<(), Failure> {
         let Self::Named { folder: base, .. } = self else { return Ok(()) };
         for (_, location) in self.setting()?.locations() {
-            if let RegistryLocation::Directory(path) = location
-                && !base.join(path).exists()
-            {
-                return Err(Failure::new(
-                    ErrorKind::NotFound,
-                    format!(
-                        "there is no folder {}, so there is no module in `{location}`",
-                        base.join(path).display()
-                    ),
-                )
-                .with_hint("a first `ocimod push` to it makes it"));
+            let (path, what, hint) = match location {
+                RegistryLocation::Directory(path) => (path, "folder", "a first `ocimod push` to it makes it"),
+                RegistryLocation::Layout(path) => (path, "file", "`ocimod copy ADDRESS --to` makes it"),
+                RegistryLocation::Remote { .. } | RegistryLocation::None => continue,
+            };
+            let path = base.join(path);
+            if !path.exists() {
+                let message =
+                    format!("there is no {what} {}, so there is no module in `{location}`", path.display());
+                return Err(Failure::new(ErrorKind::NotFound, message).with_hint(hint));
             }
         }
         Ok(())

@@ -431,7 +431,7 @@ mod tests {
                 let value = match (key, arg.get_possible_values().first()) {
                     (_, Some(value)) => value.get_name().to_owned(),
                     ("metrics-listen", None) => "127.0.0.1:0".to_owned(),
-                    ("max-requests" | "max-connections", None) => "7".to_owned(),
+                    ("max-requests" | "max-connections" | "quota", None) => "7".to_owned(),
                     (CONFIG, None) => "ocimod.toml".to_owned(),
                     ("base-path", None) => "/x".to_owned(),
                     // What has a form of its own has a default of that form.
@@ -583,6 +583,8 @@ mod tests {
             "plain-http = true",
             "ca-file = 'ca.pem'",
             "registry = 'a.example,b.example=c.example+insecure'",
+            "from = 'c.example+insecure'",
+            "to = 'registry.example.com'",
         ] {
             let surroundings = Surroundings::new(line, &[]);
             let Err(stop) = surroundings.resolve("serve") else { panic!("{line}") };

@@ -135,10 +135,14 @@ const NOT_FROM_A_REPOSITORY: &[(&str, &str)] = &[
     ("cache-dir", WRITES),
     ("cache-disk", FILLS),
     ("cache-size", FILLS),
+    ("max-blob", FILLS),
+    ("max-uploads", FILLS),
+    ("quota", FILLS),
     ("catalog", "it would choose which file of your machine is read"),
     ("trust-embedded", "it would decide whose word is taken"),
     ("push", "a server would push what it names"),
     ("force", "it would do for you what you were to be asked for"),
+    ("to", "it would choose where copies are written"),
     ("temporary", "a server would not serve your registry"),
     ("listen", OPENS),
     ("allow-anonymous", OPENS),
@@ -179,7 +183,8 @@ pub(super) fn refusal(entry: &Entry) -> Option<&'static str> {
         });
         is_clear.then_some(WEAKENS)
     };
-    listed.or_else(|| if entry.key == "registry" { sends_in_clear() } else { None })
+    listed
+        .or_else(|| if ["registry", "from"].contains(&entry.key.as_str()) { sends_in_clear() } else { None })
 }
 
 /// Whether a file is the user's own, and not that of whatever repository the user happens to be in.

@@ -31,8 +31,8 @@ enum StoreVerb {
 /// Check every digest and every reference; the exit status is 1 where something is damaged
 #[derive(Args, Clone, Debug)]
 struct Verify {
-    /// The store's folder
-    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    /// The store's folder, or a file with a layout
+    #[arg(value_name = "DIR|FILE.tar", value_hint = ValueHint::AnyPath)]
     folder: PathBuf,
     /// Move contents with wrong bytes to `_damaged/`, so that a push brings them back
     #[arg(long)]
@@ -178,6 +178,7 @@ impl Store {
 impl Verify {
     async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
         let folder = context.environment.absolute(&self.folder);
+        let may_be_repaired = folder.is_dir() && !self.repair;
         let found = store::verify(&folder, self.repair).await?;
         let damage: Vec<_> = found.damage.iter().map(ShownDamage::of).collect();
         let looked_at = format!("{} files in {} repositories", found.files, found.repositories);
@@ -196,7 +197,7 @@ impl Verify {
             return Ok(ExitStatus::Done);
         };
         context.printer.note(failure.message());
-        if !self.repair && found.damage.iter().any(|damage| damage.kind == DamageKind::Content) {
+        if may_be_repaired && found.damage.iter().any(|damage| damage.kind == DamageKind::Content) {
             context.printer.hint("`--repair` moves contents with wrong bytes aside; push them again then");
         }
         Ok(failure.kind().exit_status())

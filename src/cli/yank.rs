@@ -9,6 +9,7 @@ use super::Context;
 use super::failure::{ErrorKind, ExitStatus, Failure};
 use super::module_options::parse_address;
 use super::printer::Answer;
+use crate::module::Address;
 use crate::operations::routes::Routes;
 use crate::operations::yank::{self, YankRequest, YankState};
 
@@ -20,7 +21,7 @@ use crate::operations::yank::{self, YankRequest, YankState};
 #[command(after_help = "Example:
   ocimod yank acme/vpc/aws@1.2.0 --reason 'opens port 22 to everybody; use 1.2.1'")]
 pub struct Yank {
-    /// The module and its exact version
+    /// The module or `provider:HOST/NAMESPACE/TYPE`, and its exact version
     #[arg(value_name = "ADDRESS@VERSION")]
     pub address: String,
     /// Why, in one line, for those who list the versions
@@ -37,7 +38,7 @@ pub struct Yank {
 /// Take back a yank: the version is installed again
 #[derive(Args, Clone, Debug)]
 pub struct Unyank {
-    /// The module and its exact version
+    /// The module or `provider:HOST/NAMESPACE/TYPE`, and its exact version
     #[arg(value_name = "ADDRESS@VERSION")]
     pub address: String,
     /// Only say what would be done
@@ -59,7 +60,7 @@ struct YankAnswer {
 impl YankAnswer {
     fn of(state: YankState) -> Self {
         Self {
-            address: state.module,
+            address: state.address,
             version: state.version.to_string(),
             reference: state.reference,
             yanked: state.yanked,
@@ -87,19 +88,28 @@ impl Yank {
             force: self.force,
             dry_run: self.dry_run,
         };
+        let is_provider = matches!(request.address.address, Address::Provider(_));
         let routes = routes(context, "yank", self.dry_run).await?;
         let state = yank::yank(&routes, &request).await.map_err(|error| match Failure::from(error) {
-            failure if failure.kind() == ErrorKind::NotFound => failure.with_hint(
-                "where the version is embedded in modules that cannot be searched, `--force` withdraws it all the same",
-            ),
+            failure if failure.kind() == ErrorKind::NotFound => failure.with_hint(if is_provider {
+                "`--force` withdraws it before it is there"
+            } else {
+                "where the version is embedded in modules that cannot be searched, `--force` withdraws it all the same"
+            }),
             failure => failure,
         })?;
         if !state.is_published {
-            context.printer.note(
-                "the version is not in the module's own repository, so this is about where others embed it",
-            );
+            context.printer.note(if is_provider {
+                "the version is not in the provider's repository, so this is about when it comes there"
+            } else {
+                "the version is not in the module's own repository, so this is about where others embed it"
+            });
         }
         context.printer.note(match (state.changed, self.dry_run) {
+            (true, false) if is_provider => {
+                "withdrawn from lists and from what constraints choose from; `ocimod provider pull` by its exact version, what is \
+                 installed, and `oci_mirror`, which reads the tags itself, go on as before (`ocimod unyank` takes it back)"
+            }
             (true, false) => {
                 "withdrawn from new installs; `ocimod pull` by its exact version, oci:// sources and what is installed go on as \
                  before (`ocimod unyank` takes it back)"

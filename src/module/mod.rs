@@ -3,6 +3,9 @@
 mod address;
 mod constraint;
 mod cue_data;
+#[cfg(test)]
+#[path = "../../tests/fuzz/module_file.rs"]
+pub(crate) mod fuzz_target;
 mod module_file;
 mod path;
 mod platform;

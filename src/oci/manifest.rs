@@ -72,7 +72,16 @@ impl Descriptor {
             urls: Vec::new(),
         }
     }
+
+    /// Whether the content is one that a registry need not have: its bytes are somewhere else.
+    pub fn is_elsewhere(&self) -> bool {
+        !self.urls.is_empty() || NON_DISTRIBUTABLE.iter().any(|kind| self.media_type.starts_with(kind))
+    }
 }
+
+/// Layers that a registry need not have (image specification, "Non-Distributable Layers", and Docker's own).
+const NON_DISTRIBUTABLE: [&str; 2] =
+    ["application/vnd.oci.image.layer.nondistributable.", "application/vnd.docker.image.rootfs.foreign."];
 
 /// Operating system and processor, in Go's names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,6 +216,32 @@ impl Manifest {
         self.manifests.as_deref().unwrap_or_default()
     }
 
+    /// What has to be there for the manifest to be whole: all that it refers to but its subject, and layers that are kept elsewhere.
+    pub fn needed(&self) -> impl Iterator<Item = &Descriptor> {
+        let layers = self.layers.iter().filter(|layer| !layer.is_elsewhere());
+        self.config.iter().chain(layers).chain(self.entries())
+    }
+
+    /// Whether an index keeps all that an earlier one gave: every entry, and for each system the same first choice. Then who has used the
+    /// earlier one finds what it found there.
+    pub fn extends(&self, earlier: &Self) -> bool {
+        fn system(entry: &Descriptor) -> Option<(&str, &str)> {
+            entry.platform.as_ref().map(|platform| (platform.os.as_str(), platform.architecture.as_str()))
+        }
+        let first_choice = |manifest: &'_ Self, entry: &Descriptor| -> Option<Digest> {
+            let mut entries = manifest.entries().iter();
+            entries.find(|other| system(other) == system(entry)).map(|first| first.digest.clone())
+        };
+        earlier.is_index()
+            && self.is_index()
+            && earlier.artifact_type == self.artifact_type
+            && earlier.subject == self.subject
+            && earlier.entries().iter().all(|entry| {
+                self.entries().contains(entry)
+                    && (system(entry).is_none() || first_choice(self, entry) == first_choice(earlier, entry))
+            })
+    }
+
     /// The type that a list of referrers gives: the artifact's, else, for an image manifest, that of its configuration
     /// (distribution specification, "Listing Referrers").
     pub fn referrer_type(&self) -> Option<&str> {
@@ -247,6 +282,49 @@ mod tests {
         let index = br#"{"schemaVersion":2,"manifests":[]}"#;
         assert!(Manifest::parse(IMAGE_INDEX, index).unwrap().is_index());
         assert_eq!(Manifest::parse(IMAGE_MANIFEST, index), Err(ManifestError::Ambiguous));
+    }
+
+    #[test]
+    fn an_index_extends_what_it_keeps_whole() {
+        let entry = |number: u8, os: &str| {
+            let digest = Digest::of(&[number]);
+            format!(
+                r#"{{"mediaType":"{IMAGE_MANIFEST}","digest":"{digest}","size":1,"platform":{{"os":"{os}","architecture":"amd64"}}}}"#
+            )
+        };
+        let index = |entries: &[&str]| {
+            let text = format!(r#"{{"schemaVersion":2,"manifests":[{}]}}"#, entries.join(","));
+            Manifest::parse(IMAGE_INDEX, text.as_bytes()).unwrap()
+        };
+        let (linux, darwin, other_linux) = (entry(1, "linux"), entry(2, "darwin"), entry(3, "linux"));
+        let (one, both) = (index(&[&linux]), index(&[&darwin, &linux]));
+        assert!(both.extends(&one) && one.extends(&one) && one.extends(&index(&[])));
+        assert!(!one.extends(&both) && !index(&[&other_linux]).extends(&one));
+        assert!(!index(&[&other_linux, &linux]).extends(&one), "another one would be found first");
+        assert!(index(&[&linux, &other_linux]).extends(&one));
+        let image = Manifest::parse(IMAGE_MANIFEST, image("").as_bytes()).unwrap();
+        assert!(!image.extends(&image));
+    }
+
+    #[test]
+    fn what_a_manifest_needs_is_all_but_its_subject_and_what_is_kept_elsewhere() {
+        let layer = |kind: &str, number: u8, more: &str| {
+            format!(r#"{{"mediaType":"{kind}","digest":"{}","size":1{more}}}"#, Digest::of(&[number]))
+        };
+        let layers = [
+            layer("application/zip", 1, ""),
+            layer("application/vnd.oci.image.layer.nondistributable.v1.tar", 2, ""),
+            layer("application/zip", 3, r#","urls":["https://example.com/x"]"#),
+        ];
+        let text = format!(
+            r#"{{"schemaVersion":2,"config":{},"layers":[{}],"subject":{}}}"#,
+            layer("a/b", 4, ""),
+            layers.join(","),
+            layer(IMAGE_MANIFEST, 5, "")
+        );
+        let manifest = Manifest::parse(IMAGE_MANIFEST, text.as_bytes()).unwrap();
+        let needed: Vec<_> = manifest.needed().map(|descriptor| descriptor.digest.clone()).collect();
+        assert_eq!(needed, [Digest::of(&[4]), Digest::of(&[1])]);
     }
 
     #[test]

@@ -29,9 +29,12 @@ impl ByteRange {
     /// Reads a `Range` header. `None` for another unit, several ranges or a malformed value: such a header is passed over and
     /// the whole blob is answered, as RFC 9110 section 14.2 allows.
     pub fn parse(header: &str) -> Option<Self> {
-        let text = header.strip_prefix("bytes=")?.trim();
+        let (unit, text) = header.split_once('=')?;
+        let text = unit.eq_ignore_ascii_case("bytes").then(|| text.trim())?;
+        // Any number of digits is allowed, and what is too large for a number lies behind the end of every blob.
         let number = |text: &str| -> Option<u64> {
-            (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
+            let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            is_number.then(|| text.parse().unwrap_or(u64::MAX))
         };
         match text.split_once('-')? {
             ("", last) => number(last).map(Self::Last),
@@ -84,7 +87,15 @@ mod tests {
             assert_eq!(of(nothing, 10), None, "{nothing}");
         }
         assert_eq!(of("bytes=0-", 0), None);
-        assert_eq!(of("bytes=0-18446744073709551615", 10), Some(Span { start: 0, length: 10 }));
+        for whole in [
+            "bytes=0-18446744073709551615",
+            "bytes=0-99999999999999999999999",
+            "Bytes=0-9",
+            "bytes=-99999999999999999999999",
+        ] {
+            assert_eq!(of(whole, 10), Some(Span { start: 0, length: 10 }), "{whole}");
+        }
+        assert_eq!(of("bytes=99999999999999999999999-", 10), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use super::digest::Digest;
 
@@ -9,8 +10,10 @@ use super::digest::Digest;
 const MAX_LENGTH: usize = 128;
 
 /// `[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}`; there is no `+`, so build metadata has to be written otherwise.
+///
+/// Whoever keeps a list and gives it out shares the text: lists are long.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Tag(String);
+pub struct Tag(Arc<str>);
 
 /// The text is no tag.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,7 +30,7 @@ impl Tag {
     /// tag can hold (distribution specification, "Referrers Tag Schema").
     pub fn of_referrers(subject: &Digest) -> Self {
         // Letters, a hyphen and 64 hexadecimal digits are a tag.
-        Self(format!("{}-{}", subject.algorithm().name(), &subject.hex()[..64]))
+        Self(format!("{}-{}", subject.algorithm().name(), &subject.hex()[..64]).into())
     }
 
     /// The tag as it stands in a URL.
@@ -45,7 +48,7 @@ impl FromStr for Tag {
             && text.bytes().next().is_some_and(is_first)
             && text.bytes().all(|byte| is_first(byte) || byte == b'.' || byte == b'-');
         if is_tag {
-            Ok(Self(text.to_owned()))
+            Ok(Self(text.into()))
         } else {
             Err(TagError { text: text.chars().take(MAX_LENGTH).collect() })
         }

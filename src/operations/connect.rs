@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use crate::artifact::{self, TaggedVersion};
 use crate::module::OciAddress;
-use crate::oci::{Reference, Repository, Tag};
+use crate::oci::{Descriptor, Digest, Reference, Repository, Tag};
 use crate::registry::credentials::CredentialSource;
 use crate::registry::directory::{DirectoryOptions, DirectoryRegistry};
 use crate::registry::remote::{
     Proxies, ProxyError, RegistryHost, RegistryHostError, RemoteOptions, RemoteRegistry, TlsOptions,
 };
 use crate::registry::{
-    Answer, ManifestHead, Page, PageRequest, Registry, RegistryError, SharedRegistry, StoredManifest,
+    Answer, LayoutRegistry, ManifestHead, Page, PageRequest, Registry, RegistryError, SharedRegistry,
+    StoredManifest,
 };
 
 use super::error::{OperationError, Result};
@@ -39,24 +40,68 @@ pub struct Connection {
     pub folder: PathBuf,
     /// Whether a folder that is no store is made one. Else it is a registry that holds nothing.
     pub makes_stores: bool,
+    /// The bounds of stores. That published versions do not change holds in every one.
+    pub store: DirectoryOptions,
+}
+
+/// Where a copy goes.
+pub struct Destination {
+    /// The registries.
+    pub routes: Routes,
+    /// Those of them that are files: they are written when all is done.
+    pub files: Vec<LayoutFile>,
+}
+
+/// A layout that is written.
+pub struct LayoutFile {
+    /// `layout:FILE.tar`, as it was named.
+    pub name: String,
+    /// The file.
+    pub registry: Arc<LayoutRegistry>,
+}
+
+/// Registries that are open already, by what they are reached by; and whether files among them are written.
+#[derive(Default)]
+struct Opened {
+    registries: HashMap<String, SharedRegistry>,
+    files: Option<Vec<LayoutFile>>,
 }
 
 impl Connection {
     /// Opens every registry of a setting.
     pub async fn routes(&self, setting: &RegistrySetting, template: RepositoryTemplate) -> Result<Routes> {
-        self.check_schemes(setting)?;
-        let mut opened: HashMap<String, SharedRegistry> = HashMap::new();
+        self.check_schemes([setting])?;
+        self.open_all(setting, template, &mut Opened::default()).await
+    }
+
+    /// The same for what a copy writes to: files with a layout are opened to be written.
+    pub async fn destination(
+        &self,
+        setting: &RegistrySetting,
+        template: RepositoryTemplate,
+    ) -> Result<Destination> {
+        let mut opened = Opened { files: Some(Vec::new()), ..Opened::default() };
+        let routes = self.open_all(setting, template, &mut opened).await?;
+        Ok(Destination { routes, files: opened.files.unwrap_or_default() })
+    }
+
+    async fn open_all(
+        &self,
+        setting: &RegistrySetting,
+        template: RepositoryTemplate,
+        opened: &mut Opened,
+    ) -> Result<Routes> {
         let mut routes = Vec::new();
         for (prefix, location) in setting.locations() {
-            routes.push((prefix.map(str::to_owned), self.open(location, &mut opened).await?));
+            routes.push((prefix.map(str::to_owned), self.open(location, opened).await?));
         }
         Ok(Routes::new(routes, template))
     }
 
     /// A host that is named for plain http once and for https elsewhere would get the credentials of the one on the other way.
-    fn check_schemes(&self, setting: &RegistrySetting) -> Result<()> {
+    pub fn check_schemes<'a>(&self, settings: impl IntoIterator<Item = &'a RegistrySetting>) -> Result<()> {
         let mut known: HashMap<&RegistryHost, bool> = HashMap::new();
-        for (_, location) in setting.locations() {
+        for (_, location) in settings.into_iter().flat_map(RegistrySetting::locations) {
             if let RegistryLocation::Remote { host, insecure, .. } = location
                 && let Some(plain) = self.is_plain(host, *insecure)
                 && known.insert(host, plain).is_some_and(|known| known != plain)
@@ -72,8 +117,8 @@ impl Connection {
         insecure.or(self.plain_http.then_some(true)).or((!host.is_loopback()).then_some(false))
     }
 
-    /// The module at a place that is named outright. A version brings its bundle along, as everywhere.
-    pub async fn load(&self, address: &OciAddress) -> Result<StoredModule> {
+    /// The repository of a place that is named outright.
+    pub async fn place(&self, address: &OciAddress) -> Result<Place> {
         let host = address.registry.parse().map_err(|error: RegistryHostError| OperationError::Usage {
             message: error.to_string(),
             hint: "write for example `oci://ghcr.io/acme/vpc:v1.0.0`".to_owned(),
@@ -83,8 +128,13 @@ impl Connection {
             message: format!("`{address}` names no registry"),
             hint: String::new(),
         };
-        let target = self.open(&location, &mut HashMap::new()).await?.ok_or_else(missing)?;
-        let place = Place { target, repository: address.repository.clone() };
+        let target = self.open(&location, &mut Opened::default()).await?.ok_or_else(missing)?;
+        Ok(Place { target, repository: address.repository.clone() })
+    }
+
+    /// The module at a place that is named outright. A version brings its bundle along, as everywhere.
+    pub async fn load(&self, address: &OciAddress) -> Result<StoredModule> {
+        let place = self.place(address).await?;
         let reference = match (&address.digest, &address.tag) {
             (Some(digest), _) => Reference::Digest(digest.clone()),
             (None, Some(tag)) => Reference::Tag(tag.clone()),
@@ -101,15 +151,14 @@ impl Connection {
         }
     }
 
-    async fn open(
-        &self,
-        location: &RegistryLocation,
-        opened: &mut HashMap<String, SharedRegistry>,
-    ) -> Result<Option<Target>> {
+    async fn open(&self, location: &RegistryLocation, opened: &mut Opened) -> Result<Option<Target>> {
         let (key, prefix) = match location {
             RegistryLocation::None => return Ok(None),
             RegistryLocation::Directory(path) => {
                 (format!("dir:{}", self.folder.join(path).display()), String::new())
+            }
+            RegistryLocation::Layout(path) => {
+                (format!("layout:{}", self.folder.join(path).display()), String::new())
             }
             RegistryLocation::Remote { host, prefix, insecure } => {
                 let scheme = match self.is_plain(host, *insecure) {
@@ -120,16 +169,19 @@ impl Connection {
                 (format!("{scheme}{host}"), prefix.clone())
             }
         };
-        let registry = match opened.get(&key) {
+        let registry = match opened.registries.get(&key) {
             Some(registry) => Arc::clone(registry),
             None => match location {
                 RegistryLocation::Directory(path) => {
-                    open_directory(self.folder.join(path), self.makes_stores).await?
+                    open_directory(self.folder.join(path), self.makes_stores, self.store.clone()).await?
                 }
-                _ => self.remote(location)?,
+                RegistryLocation::Layout(path) => {
+                    open_layout(location.to_string(), self.folder.join(path), opened.files.as_mut()).await?
+                }
+                RegistryLocation::Remote { .. } | RegistryLocation::None => self.remote(location)?,
             },
         };
-        opened.insert(key.clone(), Arc::clone(&registry));
+        opened.registries.insert(key.clone(), Arc::clone(&registry));
         Ok(Some(Target {
             registry,
             prefix,
@@ -142,7 +194,7 @@ impl Connection {
                 RegistryLocation::Remote { host, .. } => host.to_string().into(),
                 _ => key.into(),
             },
-            is_local: matches!(location, RegistryLocation::Directory(_)),
+            is_local: matches!(location, RegistryLocation::Directory(_) | RegistryLocation::Layout(_)),
         }))
     }
 
@@ -199,16 +251,17 @@ async fn has(place: &Place, tag: Tag) -> Result<bool> {
 
 /// A directory of OCI image layouts, where published versions do not change; made where there is none.
 pub async fn directory(path: PathBuf) -> Result<SharedRegistry> {
-    open_directory(path, true).await
+    open_directory(path, true, DirectoryOptions::default()).await
 }
 
-async fn open_directory(path: PathBuf, makes_store: bool) -> Result<SharedRegistry> {
+async fn open_directory(
+    path: PathBuf,
+    makes_store: bool,
+    options: DirectoryOptions,
+) -> Result<SharedRegistry> {
     let name = path.display().to_string();
     super::blocking(move || {
-        let options = DirectoryOptions {
-            immutable: Some(Arc::new(artifact::immutable_twins)),
-            ..DirectoryOptions::default()
-        };
+        let options = DirectoryOptions { immutable: Some(Arc::new(artifact::immutable_twins)), ..options };
         let opened = if makes_store {
             DirectoryRegistry::open(&path, options).map(Some)
         } else {
@@ -220,6 +273,22 @@ async fn open_directory(path: PathBuf, makes_store: bool) -> Result<SharedRegist
         })
     })
     .await
+}
+
+/// A file with an image layout; to be written, and noted, where files are.
+async fn open_layout(
+    name: String,
+    path: PathBuf,
+    written: Option<&mut Vec<LayoutFile>>,
+) -> Result<SharedRegistry> {
+    let Some(written) = written else {
+        let registry = LayoutRegistry::open(path).await;
+        return Ok(Arc::new(registry.map_err(OperationError::registry(name))?));
+    };
+    let registry = LayoutRegistry::open_to_write(path).await;
+    let registry = Arc::new(registry.map_err(OperationError::registry(name.clone()))?);
+    written.push(LayoutFile { name, registry: Arc::clone(&registry) });
+    Ok(registry)
 }
 
 /// A folder that is no store, or not there at all, for who only reads: it holds nothing, and nothing is written to it.
@@ -254,5 +323,19 @@ impl Registry for NoStore {
         _reference: &'a Reference,
     ) -> Answer<'a, ManifestHead> {
         Box::pin(async { Err(Self::unknown(repository)) })
+    }
+
+    fn blob_size<'a>(&'a self, _repository: &'a Repository, digest: &'a Digest) -> Answer<'a, u64> {
+        Box::pin(async { Err(RegistryError::BlobUnknown(digest.clone())) })
+    }
+
+    fn referrers<'a>(
+        &'a self,
+        _repository: &'a Repository,
+        _digest: &'a Digest,
+        _artifact_type: Option<&'a str>,
+        _page: &'a PageRequest,
+    ) -> Answer<'a, Page<Descriptor>> {
+        Box::pin(async { Ok(Page { items: Vec::new(), next: None }) })
     }
 }

@@ -232,7 +232,8 @@ impl<'a> Doomed<'a> {
             }
             match registry.delete_manifest(repository, digest).await {
                 Ok(()) => removed.push(digest.clone()),
-                Err(error) if error.is_not_found() => {}
+                // It was there a moment ago: a list of referrers goes with its last entry.
+                Err(error) if error.is_not_found() => removed.push(digest.clone()),
                 Err(error) => return Err(OperationError::registry(self.place.name())(error)),
             }
         }

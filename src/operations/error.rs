@@ -109,6 +109,18 @@ pub enum OperationError {
         /// In which way it differs.
         difference: String,
     },
+    /// A copy would put something else in the place of what is there.
+    #[error("{to} holds {to_digest}, and {from} holds {from_digest}; a published version does not change")]
+    Differs {
+        /// `registry/repository:tag` of what was to be copied.
+        from: String,
+        /// What that is.
+        from_digest: Digest,
+        /// `registry/repository:tag` where it was to go.
+        to: String,
+        /// What is there.
+        to_digest: Digest,
+    },
     /// The version is there in another form of `--deps`.
     #[error(
         "{reference} was pushed with `--deps {stored}`, and a published version does not change its form"
@@ -216,6 +228,10 @@ impl OperationError {
         match self.cause() {
             Self::Usage { hint, .. } => Some(hint.clone()),
             Self::Exists { .. } => Some("push the change under a new version".to_owned()),
+            Self::Differs { .. } => Some(
+                "nothing of it was changed; find out which of the two is the right one, and delete the other"
+                    .to_owned(),
+            ),
             Self::Login(error) => login_hint(error),
             Self::OtherForm { stored, .. } => {
                 Some(format!("repeat the push with `--deps {stored}`, or push a new version"))

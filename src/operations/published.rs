@@ -10,14 +10,15 @@ use bytes::Bytes;
 use crate::archive::check::MAX_MODULE_FILE_SIZE;
 use crate::archive::{Listing, ModuleKind};
 use crate::artifact::{self, ArtifactError, DependencyLayer, ModuleArtifact, TaggedVersion};
-use crate::module::{Address, AddressAt, Constraint, CuePath, Host, ModuleFile, Version, VersionQuery};
+use crate::module::{
+    Address, AddressAt, Constraint, CuePath, Host, ModuleFile, ModuleVersion, Version, VersionQuery,
+};
 use crate::oci::{Digest, Manifest, ManifestError, Reference, Tag};
 use crate::registry::RegistryError;
 
 use super::error::{OperationError, Result};
-use super::marks::Marks;
 use super::routes::{ModuleName, Place, Routes};
-use super::yank::{self, Yanked};
+use super::yank::{self, Marks, Yanked};
 
 /// A repository with more tags is broken off: somebody's registry goes on without end.
 pub const MAX_TAGS: usize = 200_000;
@@ -34,7 +35,7 @@ pub struct Published {
     pub place: Place,
     /// What is there, ascending.
     pub versions: Vec<TaggedVersion>,
-    /// What says that a version is yanked, also one that is not here itself.
+    /// The tags that may say that a version is yanked, also one that is not here itself.
     marks: Marks,
     /// What was read of it already: one request is asked for many things.
     loaded: Arc<Mutex<HashMap<Tag, StoredModule>>>,
@@ -193,7 +194,7 @@ impl Published {
         Self {
             module: module.clone(),
             place: place.clone(),
-            marks: Marks::of_tags(place, &tags),
+            marks: Marks::of_tags(&tags),
             versions: artifact::versions(tags),
             loaded: Arc::default(),
         }
@@ -220,7 +221,7 @@ impl Published {
     /// The versions that are yanked, and why: those of the repository, and those that it yanks where they are embedded elsewhere. The
     /// marks are in the list of tags, so this costs nothing where there are none, and a request for each where there are some.
     pub async fn yanked(&self) -> Result<&Yanked> {
-        self.marks.yanked().await
+        self.marks.read(&self.place).await
     }
 
     /// The marks of a version that may be yanked.
@@ -316,6 +317,8 @@ impl Published {
             let stored = match self.load(tagged).await {
                 Ok(stored) => stored,
                 Err(OperationError::NotAModule { .. }) => continue,
+                // Somebody is about to push it: a registry may list a tag a moment before there is anything at it.
+                Err(OperationError::Registry { source, .. }) if source.is_not_found() => continue,
                 Err(error) => return Err(error),
             };
             let path = stored.module_file().await?.map(|file| file.module.base().clone());
@@ -329,7 +332,7 @@ impl Published {
     /// Whether the repository holds this module, and not one of the same name on another host.
     ///
     /// `modules.internal` is a placeholder: it stands for any host, on either side.
-    async fn holds(&self, module: &ModuleName) -> Result<bool> {
+    pub(super) async fn holds(&self, module: &ModuleName) -> Result<bool> {
         let ModuleName::Tofu { path, .. } = module else { return Ok(true) };
         Ok(self.stored_path().await?.is_none_or(|stored| same_module(&stored, path)))
     }
@@ -427,6 +430,26 @@ impl StoredModule {
     pub async fn module_file(&self) -> Result<Option<ModuleFile>> {
         let bytes = self.module_file_bytes().await?;
         Ok(bytes.and_then(|bytes| ModuleFile::parse(&bytes, true).ok()))
+    }
+
+    /// The versions of other modules that it was pushed with, embedded or only listed. None where another tool pushed it without a module
+    /// file: then its `.tf` files alone say what it needs.
+    pub async fn recorded_dependencies(&self) -> Result<Vec<ModuleVersion>> {
+        if !self.artifact.dependencies.is_empty() {
+            return Ok(self.artifact.dependencies.iter().map(|layer| layer.module.clone()).collect());
+        }
+        let file = self.module_file().await?;
+        let recorded =
+            file.as_ref().and_then(ModuleFile::custom_ocimod).filter(|ocimod| ocimod.is_generated());
+        Ok(match (recorded, &file) {
+            (Some(recorded), _) => recorded.dependencies().to_vec(),
+            (None, Some(file)) => file
+                .deps
+                .iter()
+                .map(|entry| ModuleVersion::new(entry.path.base().clone(), entry.version.clone()))
+                .collect(),
+            (None, None) => Vec::new(),
+        })
     }
 
     /// Whether the module can be called by OpenTofu: it was pushed as such, or its zip has `.tf` files at its root.

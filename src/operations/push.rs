@@ -13,7 +13,7 @@ use crate::archive::{self, Entry, ModuleKind, Tree};
 use crate::artifact::{
     self, Content, DependencyLayer, ModuleArtifact, ModuleFileLayer, TaggedVersion, media_types,
 };
-use crate::module::{CuePath, Host, ModuleFile, ModuleVersion, Ocimod, Version};
+use crate::module::{CuePath, Host, ModuleFile, Ocimod, Version};
 use crate::oci::{Algorithm, Annotations, Digest, Hasher, IMAGE_MANIFEST, Reference, Tag};
 use crate::registry::{
     BlobSource, BytesSource, Condition, FileSource, NewManifest, RegistryError, RegistrySource,
@@ -180,7 +180,7 @@ impl Push<'_> {
         if let Some(difference) = difference {
             return Err(exists(difference));
         }
-        let recorded = recorded_dependencies(&stored).await?;
+        let recorded = stored.recorded_dependencies().await?;
         let unsatisfied = self
             .prepared
             .tofu
@@ -606,24 +606,6 @@ impl Manifests {
             }
         }
     }
-}
-
-/// The versions that a stored module was pushed with, embedded or only listed.
-async fn recorded_dependencies(stored: &StoredModule) -> Result<Vec<ModuleVersion>> {
-    if !stored.artifact.dependencies.is_empty() {
-        return Ok(stored.artifact.dependencies.iter().map(|layer| layer.module.clone()).collect());
-    }
-    let file = stored.module_file().await?;
-    let recorded = file.as_ref().and_then(ModuleFile::custom_ocimod).filter(|ocimod| ocimod.is_generated());
-    Ok(match (recorded, &file) {
-        (Some(recorded), _) => recorded.dependencies().to_vec(),
-        (None, Some(file)) => file
-            .deps
-            .iter()
-            .map(|entry| ModuleVersion::new(entry.path.base().clone(), entry.version.clone()))
-            .collect(),
-        (None, None) => Vec::new(),
-    })
 }
 
 /// In which way two trees differ, in words that name the first file; `None` where they do not.

@@ -24,6 +24,8 @@ pub struct RegistrySetting {
 pub enum RegistryLocation {
     /// `dir:PATH`: a folder of OCI image layouts.
     Directory(PathBuf),
+    /// `layout:FILE.tar`: one OCI image layout in a file.
+    Layout(PathBuf),
     /// `host[:port][/prefix]`, with `+insecure` or `+secure` where plain http or https is asked for.
     Remote {
         /// Host and port.
@@ -52,21 +54,21 @@ pub enum RegistrySettingError {
     Url(String),
     /// Not a host, or not a repository prefix.
     #[error(
-        "`{0}` is not a registry: expected `host[:port][/prefix]`, `dir:PATH` or `prefix=host[/prefix]`, joined by commas"
+        "`{0}` is not a registry: expected `host[:port][/prefix]`, `dir:PATH`, `layout:FILE.tar` or `prefix=host[/prefix]`, joined by commas"
     )]
     Malformed(String),
-    /// `dir:` without a path.
-    #[error("`dir:` needs a path behind it")]
-    NoPath,
+    /// `dir:` or `layout:` without a path.
+    #[error("`{0}:` needs a path behind it")]
+    NoPath(String),
     /// A kind of registry that is not known.
-    #[error("`{0}:` is not a kind of registry that is known; `dir:PATH` is")]
+    #[error("`{0}:` is not a kind of registry that is known; `dir:PATH` and `layout:FILE.tar` are")]
     UnknownKind(String),
-    /// A folder's path goes on behind a comma, as it seems.
+    /// A path goes on behind a comma, as it seems.
     #[error(
-        "{source}; in `{text}` the comma begins another registry: where it is part of the folder's name, give the folder another one"
+        "{source}; in `{text}` the comma begins another registry: where it is part of the name of a folder or file, give that another one"
     )]
     Comma {
-        /// The folder, and what stands behind the comma.
+        /// The path, and what stands behind the comma.
         text: String,
         /// Why that is no further registry.
         source: Box<RegistrySettingError>,
@@ -132,9 +134,11 @@ impl FromStr for RegistrySetting {
         let mut routes: Vec<(Option<String>, RegistryLocation)> = Vec::new();
         for part in text.split(',').map(str::trim) {
             Self::add(&mut routes, part).map_err(|source| match routes.last() {
-                // It may well be the rest of the folder's name.
-                Some((_, folder @ RegistryLocation::Directory(_))) if !part.contains([':', '=']) => {
-                    RegistrySettingError::Comma { text: format!("{folder},{part}"), source: Box::new(source) }
+                // It may well be the rest of the path's name.
+                Some((_, path @ (RegistryLocation::Directory(_) | RegistryLocation::Layout(_))))
+                    if !part.contains([':', '=']) =>
+                {
+                    RegistrySettingError::Comma { text: format!("{path},{part}"), source: Box::new(source) }
                 }
                 _ => source,
             })?;
@@ -155,12 +159,13 @@ impl FromStr for RegistryLocation {
         if text == "none" {
             return Ok(Self::None);
         }
-        if let Some(path) = text.strip_prefix("dir:") {
-            return if path.is_empty() {
-                Err(RegistrySettingError::NoPath)
-            } else {
-                Ok(Self::Directory(path.into()))
-            };
+        match text.split_once(':') {
+            Some((kind @ ("dir" | "layout"), "")) => {
+                return Err(RegistrySettingError::NoPath(kind.to_owned()));
+            }
+            Some(("dir", path)) => return Ok(Self::Directory(path.into())),
+            Some(("layout", path)) => return Ok(Self::Layout(path.into())),
+            _ => {}
         }
         if text.contains("://") {
             return Err(RegistrySettingError::Url(text.to_owned()));
@@ -192,6 +197,7 @@ impl fmt::Display for RegistryLocation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Directory(path) => write!(formatter, "dir:{}", path.display()),
+            Self::Layout(path) => write!(formatter, "layout:{}", path.display()),
             Self::Remote { host, prefix, .. } if prefix.is_empty() => write!(formatter, "{host}"),
             Self::Remote { host, prefix, .. } => write!(formatter, "{host}/{prefix}"),
             Self::None => formatter.write_str("none"),
@@ -595,6 +601,14 @@ impl Routes {
         self.routes.iter().filter_map(|(_, target)| target.as_ref())
     }
 
+    /// The one registry that everything is in, where there is one and no prefix leads elsewhere.
+    pub fn only_target(&self) -> Option<&Target> {
+        match &self.routes[..] {
+            [(None, target)] => target.as_ref(),
+            _ => None,
+        }
+    }
+
     /// The registries in words.
     pub fn describe(&self) -> String {
         let names = self.routes.iter().map(|(prefix, target)| {
@@ -728,6 +742,7 @@ mod tests {
                 (None, remote("ghcr.io", "acme", None)),
             ]
         );
+        assert_eq!(setting("layout:./x.tar").unwrap(), [(None, RegistryLocation::Layout("./x.tar".into()))]);
         assert_eq!(setting("a.com=none").unwrap(), [(Some("a.com".into()), RegistryLocation::None)]);
     }
 
@@ -735,7 +750,8 @@ mod tests {
     fn what_could_end_up_elsewhere_is_refused() {
         use RegistrySettingError as E;
         assert_eq!(setting(" "), Err(E::Empty));
-        assert_eq!(setting("dir:"), Err(E::NoPath));
+        assert_eq!(setting("dir:"), Err(E::NoPath("dir".into())));
+        assert_eq!(setting("layout:"), Err(E::NoPath("layout".into())));
         assert!(matches!(setting("https://ghcr.io"), Err(E::Url(_))));
         assert!(matches!(setting("ghcr.io,docker.io"), Err(E::Duplicate(_))));
         assert!(matches!(setting("s3:bucket"), Err(E::UnknownKind(_))));

@@ -2,14 +2,27 @@
 
 use std::path::Path;
 
+use crate::registry::LayoutRegistry;
 use crate::registry::directory::{
     CollectOptions, Collection, DirectoryOptions, DirectoryRegistry, Verification,
 };
 
 use super::error::{OperationError, Result};
 
-/// Looks at everything in the store at `folder`; with `repair`, moves contents with wrong bytes aside.
+/// Looks at everything in the store at `folder`; with `repair`, moves contents with wrong bytes aside. A file is looked at as a layout.
 pub async fn verify(folder: &Path, repair: bool) -> Result<Verification> {
+    if folder.is_file() {
+        if repair {
+            return Err(OperationError::Usage {
+                message: format!("`{}` is a file, and nothing can be moved out of it", folder.display()),
+                hint: "copy what is whole of it to another one: `ocimod copy --all --from layout:FILE.tar --to layout:OTHER.tar`"
+                    .into(),
+            });
+        }
+        let failed = || OperationError::registry(format!("layout:{}", folder.display()));
+        let layout = LayoutRegistry::open(folder.to_owned()).await.map_err(failed())?;
+        return layout.verify().await.map_err(failed());
+    }
     open(folder).await?.verify(repair).await.map_err(OperationError::registry(name(folder)))
 }
 

@@ -5,30 +5,48 @@
 //! more than the few marks that there are.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use tokio::sync::OnceCell;
 
 use crate::artifact::{self, MarkForm, Reason, YankMark, media_types};
-use crate::module::{AddressAt, Constraint, Version, VersionQuery};
+use crate::module::{Address, AddressAt, Constraint, Version, VersionQuery};
 use crate::oci::{Digest, IMAGE_MANIFEST, Manifest, Reference, Tag};
 use crate::registry::{BytesSource, Condition, NewManifest, RegistryError};
 
 use super::delete;
 use super::error::{OperationError, Result};
+use super::providers::{self, PublishedProvider, StoredProvider};
 use super::published::{self, Published, StoredModule};
 use super::routes::{ModuleName, Place, Routes};
 
-/// The yanked versions of a module, each with the reason that was given.
+/// The yanked versions of a module or provider, each with the reason that was given.
 pub type Yanked = BTreeMap<Version, Option<Reason>>;
+
+/// How many marks of a repository are read, those of the newest versions first: one request each. Nobody withdraws so many by hand;
+/// whoever does it by a program has all the older ones taken for withdrawn.
+const MAX_MARKS: usize = 1_000;
+/// Marks that are read at once.
+const CONCURRENCY: usize = 8;
+
+/// The tags of a repository that may say that a version is yanked, also one that is not here itself; and what they say, once somebody
+/// has asked.
+#[derive(Clone, Debug, Default)]
+pub struct Marks {
+    tags: BTreeMap<Version, Vec<Tag>>,
+    read: Arc<OnceCell<Yanked>>,
+}
 
 /// What to withdraw.
 #[derive(Clone, Debug)]
 pub struct YankRequest {
-    /// The module, with its exact version.
+    /// The module or provider, with its exact version.
     pub address: AddressAt,
     /// Why; the one that was given before stays where there is none.
     pub reason: Option<Reason>,
-    /// Withdraw a version that is neither in the module's repository nor found in any other module.
+    /// Withdraw a version that is neither in its own repository nor found in any other module.
     pub force: bool,
     /// Only say what would be done.
     pub dry_run: bool,
@@ -37,8 +55,8 @@ pub struct YankRequest {
 /// How a version stands now.
 #[derive(Clone, Debug)]
 pub struct YankState {
-    /// The module.
-    pub module: String,
+    /// The module or provider.
+    pub address: String,
     /// The version.
     pub version: Version,
     /// `registry/repository:tag` of the mark.
@@ -49,7 +67,7 @@ pub struct YankState {
     pub reason: Option<Reason>,
     /// Whether anything was written, or would be.
     pub changed: bool,
-    /// Whether the version is in the module's repository, and not in other modules alone.
+    /// Whether the version is in its own repository, and not in other modules alone.
     pub is_published: bool,
 }
 
@@ -67,7 +85,7 @@ pub async fn yank(routes: &Routes, request: &YankRequest) -> Result<YankState> {
         found.expect_embedded(routes).await?;
     }
     if changed && !request.dry_run {
-        write(&found.published.place, &tag, &found.version, &YankMark::Yanked(reason.clone())).await?;
+        write(found.home.place(), &tag, &found.version, &YankMark::Yanked(reason.clone())).await?;
     }
     Ok(found.state(tag, true, reason, changed))
 }
@@ -78,7 +96,7 @@ pub async fn unyank(routes: &Routes, address: &AddressAt, dry_run: bool) -> Resu
     if !found.is_published() && found.marks.is_empty() {
         return Err(found.missing());
     }
-    let place = &found.published.place;
+    let place = found.home.place();
     let yanked = || found.marks.iter().filter(|(_, mark)| matches!(mark, Some(YankMark::Yanked(_))));
     if !dry_run {
         for (tag, _) in yanked() {
@@ -107,16 +125,69 @@ pub async fn unyank(routes: &Routes, address: &AddressAt, dry_run: bool) -> Resu
     Ok(found.state(tag, false, None, changed))
 }
 
+impl Marks {
+    /// Those among these tags.
+    pub(super) fn of_tags<'a>(tags: impl IntoIterator<Item = &'a Tag>) -> Self {
+        Self { tags: artifact::yank_tags(tags), read: Arc::default() }
+    }
+
+    /// Those of a version.
+    pub(super) fn of(&self, version: &Version) -> &[Tag] {
+        self.tags.get(version).map_or(&[], Vec::as_slice)
+    }
+
+    /// What they say. It costs nothing where there are none, and a request for each where there are some.
+    pub(super) async fn read(&self, place: &Place) -> Result<&Yanked> {
+        self.read.get_or_try_init(|| self.read_all(place)).await
+    }
+
+    async fn read_all(&self, place: &Place) -> Result<Yanked> {
+        if self.tags.len() > MAX_MARKS {
+            tracing::warn!(
+                "{place:?} yanks more than {MAX_MARKS} versions; the oldest of these count as yanked unread"
+            );
+        }
+        // Owned, since a stream of references is no future that every caller could send to another thread.
+        let marks: Vec<(Version, Vec<Tag>)> =
+            self.tags.iter().rev().map(|(version, tags)| (version.clone(), tags.clone())).collect();
+        let read: Vec<Option<(Version, _)>> = stream::iter(marks.into_iter().enumerate())
+            .map(|(position, (version, tags))| async move {
+                if position >= MAX_MARKS {
+                    return Ok(Some((version, None)));
+                }
+                for tag in &tags {
+                    if let Some(YankMark::Yanked(reason)) = read(place, tag).await? {
+                        return Ok(Some((version, reason)));
+                    }
+                }
+                Ok::<_, OperationError>(None)
+            })
+            .buffered(CONCURRENCY)
+            .try_collect()
+            .await?;
+        Ok(read.into_iter().flatten().collect())
+    }
+}
+
 /// The reason of a version's yank; `None` where it is not yanked. For who came to the version by its own name, and not by the list.
 pub async fn of(stored: &StoredModule) -> Result<Option<Option<Reason>>> {
     let Some(version) = &stored.version else { return Ok(None) };
+    of_version(&stored.place, version).await
+}
+
+/// The same for a provider.
+pub async fn of_provider(stored: &StoredProvider) -> Result<Option<Option<Reason>>> {
+    of_version(&stored.place, &stored.version).await
+}
+
+async fn of_version(place: &Place, version: &Version) -> Result<Option<Option<Reason>>> {
     let canonical = artifact::module_tag(version)?;
     // The other spelling is the same without the `v`.
     let bare = canonical.as_str().trim_start_matches('v').parse().ok();
     for tag in std::iter::once(canonical).chain(bare) {
         // A tag of the full length has no mark.
         let Ok(tag) = artifact::yank_tag(&tag) else { continue };
-        if let Some(YankMark::Yanked(reason)) = read(&stored.place, &tag).await? {
+        if let Some(YankMark::Yanked(reason)) = read(place, &tag).await? {
             return Ok(Some(reason));
         }
     }
@@ -166,28 +237,87 @@ pub(super) fn exact_version(address: &AddressAt, verb: &str) -> Result<Version> 
     })
 }
 
-/// A version, whether it is in the module's repository or not, and its marks.
+/// The repository of a module or provider.
+enum Home {
+    Module(ModuleName, Published),
+    Provider(PublishedProvider),
+}
+
+impl Home {
+    async fn find(routes: &Routes, address: &AddressAt) -> Result<Self> {
+        if let Address::Provider(provider) = &address.address {
+            return Ok(Self::Provider(providers::at(provider, routes.provider_place(provider)?).await?));
+        }
+        let module = published::name(address)?;
+        let published = published::home(routes, &module).await?;
+        Ok(Self::Module(module, published))
+    }
+
+    fn place(&self) -> &Place {
+        match self {
+            Self::Module(_, published) => &published.place,
+            Self::Provider(published) => &published.place,
+        }
+    }
+
+    /// Whose it is, as it is addressed.
+    fn address(&self) -> String {
+        match self {
+            Self::Module(module, _) => module.to_string(),
+            Self::Provider(published) => Address::Provider(published.address.clone()).to_string(),
+        }
+    }
+
+    fn marks(&self, version: &Version) -> &[Tag] {
+        match self {
+            Self::Module(_, published) => published.marks(version),
+            Self::Provider(published) => published.marks(version),
+        }
+    }
+
+    /// The tag of a version as it is spelt here.
+    fn tag(&self, version: &Version) -> Option<&Tag> {
+        match self {
+            Self::Module(_, published) => {
+                let mut versions = published.versions.iter();
+                versions.find(|tagged| tagged.version == *version).map(|tagged| &tagged.tag)
+            }
+            Self::Provider(published) => {
+                let mut versions = published.versions.iter();
+                versions.find(|(known, _)| known == version).map(|(_, tag)| tag)
+            }
+        }
+    }
+
+    /// The tag that a version would have.
+    fn canonical_tag(&self, version: &Version) -> Result<Tag> {
+        Ok(match self {
+            Self::Module(..) => artifact::module_tag(version)?,
+            Self::Provider(_) => artifact::provider_tag(version)?,
+        })
+    }
+}
+
+/// A version, whether it is in its own repository or not, and its marks.
 struct Found {
-    module: ModuleName,
+    home: Home,
     version: Version,
-    published: Published,
     marks: Vec<(Tag, Option<YankMark>)>,
 }
 
 impl Found {
     async fn find(routes: &Routes, address: &AddressAt, verb: &str) -> Result<Self> {
         let version = exact_version(address, verb)?;
-        let module = published::name(address)?;
-        let published = published::home(routes, &module).await?;
+        let home = Home::find(routes, address).await?;
         let mut marks = Vec::new();
-        for tag in published.marks(&version) {
-            marks.push((tag.clone(), read(&published.place, tag).await?));
+        for tag in home.marks(&version) {
+            marks.push((tag.clone(), read(home.place(), tag).await?));
         }
-        Ok(Self { module, version, published, marks })
+        Ok(Self { home, version, marks })
     }
 
     fn is_published(&self) -> bool {
-        self.published.versions.iter().any(|tagged| tagged.version == self.version)
+        self.home.tag(&self.version).is_some()
     }
 
     /// The mark that withdraws the version, and the reason that it gives.
@@ -200,40 +330,46 @@ impl Found {
 
     /// Where its mark belongs: beside its tag as that is spelt.
     fn mark_tag(&self) -> Result<Tag> {
-        let tagged = self.published.versions.iter().find(|tagged| tagged.version == self.version);
-        let tag = match tagged {
-            Some(tagged) => tagged.tag.clone(),
-            None => artifact::module_tag(&self.version)?,
+        let tag = match self.home.tag(&self.version) {
+            Some(tag) => tag.clone(),
+            None => self.home.canonical_tag(&self.version)?,
         };
         Ok(artifact::yank_tag(&tag)?)
     }
 
-    /// A version that nobody has is a slip of the pen.
+    /// A version that nobody has is a slip of the pen. A provider is embedded nowhere.
     async fn expect_embedded(&self, routes: &Routes) -> Result<()> {
-        let holders = delete::holders(routes, self.module.path(), &self.version).await;
+        let Home::Module(module, _) = &self.home else { return Err(self.missing()) };
+        let holders = delete::holders(routes, module.path(), &self.version).await;
         if holders.found.is_empty() { Err(self.missing()) } else { Ok(()) }
     }
 
     fn missing(&self) -> OperationError {
-        if self.published.versions.is_empty() {
-            return OperationError::NoModule {
-                module: format!("{}@{}", self.module, self.version),
-                places: vec![self.published.place.name()],
-            };
-        }
-        OperationError::NoVersion {
-            module: self.module.to_string(),
-            constraint: Constraint::exactly(&self.version),
-            versions: self.published.listed().cloned().collect(),
-            yanked: Vec::new(),
+        let address = self.home.address();
+        let versions: Vec<Version> = match &self.home {
+            Home::Module(_, published) => published.listed().cloned().collect(),
+            Home::Provider(published) => published.listed().cloned().collect(),
+        };
+        match &self.home {
+            _ if !versions.is_empty() => OperationError::NoVersion {
+                module: address,
+                constraint: Constraint::exactly(&self.version),
+                versions,
+                yanked: Vec::new(),
+            },
+            Home::Module(_, published) => OperationError::NoModule {
+                module: format!("{address}@{}", self.version),
+                places: vec![published.place.name()],
+            },
+            Home::Provider(published) => published.no_provider(),
         }
     }
 
     fn state(&self, tag: Tag, yanked: bool, reason: Option<Reason>, changed: bool) -> YankState {
         YankState {
-            module: self.module.to_string(),
+            address: self.home.address(),
             version: self.version.clone(),
-            reference: self.published.place.reference(&Reference::Tag(tag)),
+            reference: self.home.place().reference(&Reference::Tag(tag)),
             yanked,
             reason,
             changed,

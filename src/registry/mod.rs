@@ -10,6 +10,7 @@ pub mod counted;
 pub mod credentials;
 pub mod directory;
 mod error;
+pub mod layout;
 pub mod remote;
 pub(crate) mod whole_file;
 
@@ -27,6 +28,7 @@ pub use cached::{Cache, CacheOptions, CachedRegistry};
 pub use content::{BlobSource, ByteStream, BytesSource, FileSource, RegistrySource, read_bounded, verified};
 pub use directory::{DirectoryOptions, DirectoryRegistry};
 pub use error::{RegistryError, Result};
+pub use layout::LayoutRegistry;
 
 /// What an operation answers, boxed so that the trait can be used as an object.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T>>;
@@ -360,7 +362,8 @@ struct Pages<T> {
     request: PageRequest,
     /// What there was on those before, each once and in the order of the registry.
     entries: Vec<T>,
-    seen: HashSet<T>,
+    /// The same, once they came in another order than their own: until then the last one tells what is new.
+    seen: Option<HashSet<T>>,
     /// What the entries are, and how many of them are taken.
     what: &'static str,
     limit: usize,
@@ -371,12 +374,12 @@ struct Pages<T> {
     landmark: Option<String>,
 }
 
-impl<T: Clone + Eq + Hash> Pages<T> {
+impl<T: Clone + Hash + Ord> Pages<T> {
     fn new(what: &'static str, limit: usize, time: Duration) -> Self {
         Self {
             request: PageRequest::default(),
             entries: Vec::new(),
-            seen: HashSet::new(),
+            seen: None,
             what,
             limit,
             read: 0,
@@ -385,11 +388,18 @@ impl<T: Clone + Eq + Hash> Pages<T> {
         }
     }
 
+    fn is_new(&mut self, entry: &T) -> bool {
+        if self.seen.is_none() && self.entries.last().is_some_and(|last| last >= entry) {
+            self.seen = Some(self.entries.iter().cloned().collect());
+        }
+        self.seen.as_mut().is_none_or(|seen| seen.insert(entry.clone()))
+    }
+
     /// Takes a page and turns to the one behind it; `false` where that was the last.
     fn take(&mut self, page: Page<T>) -> Result<bool> {
         let (had, came) = (self.entries.len(), page.items.len());
         for entry in page.items {
-            if self.seen.insert(entry.clone()) {
+            if self.is_new(&entry) {
                 self.entries.push(entry);
             }
         }
@@ -499,6 +509,16 @@ mod tests {
         );
         assert!(!pages.take(page(&[3, 1], "c")).unwrap());
         assert_eq!(pages.entries, [2, 1, 3]);
+    }
+
+    #[test]
+    fn a_list_has_no_more_entries_than_are_taken() {
+        let mut pages = Pages::new("tags", 2, MAX_LIST_TIME);
+        assert!(pages.take(page(&[1, 2], "a")).unwrap());
+        assert!(matches!(
+            pages.take(page(&[3], "b")),
+            Err(RegistryError::TooMany { what: "tags", limit: 2 })
+        ));
     }
 
     #[test]

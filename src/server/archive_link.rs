@@ -265,6 +265,9 @@ mod tests {
             assert_eq!(verify(&keys, &changed, route(), NOW), Err(LinkError::Invalid), "{name}={value}");
             let twice = format!("{query}&{name}={value}");
             assert_eq!(verify(&keys, &twice, route(), NOW), Err(LinkError::Invalid), "{twice}");
+            let same = pairs.iter().find(|pair| pair.0 == name).map_or("", |pair| &pair.1);
+            let twice = format!("{query}&{name}={same}");
+            assert_eq!(verify(&keys, &twice, route(), NOW), Err(LinkError::Invalid), "{twice}");
             let without: Vec<_> =
                 pairs.iter().filter(|pair| pair.0 != name && pair.0 != "checksum").collect();
             let without = form_urlencoded::Serializer::new(String::new())

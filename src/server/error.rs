@@ -351,6 +351,7 @@ fn operation_status(error: &OperationError) -> u16 {
         | OperationError::Template(_)
         | OperationError::OtherModule { .. }
         | OperationError::Exists { .. }
+        | OperationError::Differs { .. }
         | OperationError::OtherForm { .. }
         | OperationError::Login(_)
         | OperationError::Io { .. } => 500,

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::Method;
+use axum::http::{HeaderValue, Method, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body::{Frame, SizeHint};
@@ -54,6 +54,8 @@ pub struct Limits {
     pub max_connections: usize,
     /// How long an answer's headers may take.
     pub request_timeout: Duration,
+    /// What the registry behind `/v2/` takes of a blob: one whose length is known to be more is refused before it is read.
+    pub max_blob: u64,
 }
 
 impl Default for Limits {
@@ -64,6 +66,7 @@ impl Default for Limits {
             max_requests: (files / 4).clamp(1, MOST_REQUESTS),
             max_connections: (files / 2).clamp(1, MOST_CONNECTIONS),
             request_timeout: REQUEST_TIMEOUT,
+            max_blob: u64::MAX,
         }
     }
 }
@@ -144,12 +147,14 @@ pub(super) async fn bound(State(app): State<Arc<App>>, request: Request, next: N
     if is_probe {
         return next.run(request).await;
     }
+    let brings_body = brings_body(&request);
     let Some(turn) = app.gate.turn().await else {
         app.metrics.refuse(Refusal::Busy);
-        return ApiError::Busy.into_response();
+        let response = ApiError::Busy.into_response();
+        return if brings_body { closing(response) } else { response };
     };
     let is_upload = is_upload(request.method(), request.uri().path());
-    let (request, slow) = paced(request, app.gate.pace);
+    let (request, progress) = paced(request, app.gate.pace);
     let answer = next.run(request);
     let mut response = if is_upload {
         answer.await
@@ -159,13 +164,16 @@ pub(super) async fn bound(State(app): State<Arc<App>>, request: Request, next: N
         app.metrics.refuse(Refusal::SlowAnswer);
         ApiError::SlowAnswer.into_response()
     };
-    if slow.is_some_and(|slow| slow.load(Ordering::Relaxed)) && is_broken_body(&response) {
+    if progress.as_ref().is_some_and(|body| body.is_slow()) && is_broken_body(&response) {
         app.metrics.refuse(Refusal::SlowBody);
         let route = response.extensions().get::<Route>().copied();
         response = ApiError::SlowBody.into_response();
         if let Some(route) = route {
             response.extensions_mut().insert(route);
         }
+    }
+    if brings_body && progress.is_some_and(|body| !body.is_read()) {
+        response = closing(response);
     }
     response.extensions_mut().insert(Turn(Arc::new(turn)));
     response
@@ -186,14 +194,47 @@ fn is_broken_body(response: &Response) -> bool {
     error.is_some_and(|error| matches!(**error, ApiError::BrokenBody))
 }
 
-/// The request with a bound to how slowly its body may come; and, where it has one, whether that was broken.
-fn paced(request: Request, pace: Pace) -> (Request, Option<Arc<AtomicBool>>) {
+/// Whether a request says that a body follows on its connection. In HTTP/2 each has a stream of its own, which can be given up alone.
+fn brings_body(request: &Request) -> bool {
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    request.version() < Version::HTTP_2
+        && (length.is_some_and(|length| length != "0")
+            || request.headers().contains_key(header::TRANSFER_ENCODING))
+}
+
+/// Says that nothing else can come on this connection: what is left of the body is not read.
+fn closing(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// The request with a bound to how slowly its body may come; and, where it has one, how far that has come.
+fn paced(request: Request, pace: Pace) -> (Request, Option<Arc<Progress>>) {
     if request.body().is_end_stream() {
         return (request, None);
     }
-    let slow = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&slow);
-    (request.map(|body| Body::new(PacedBody::new(body, pace, flag))), Some(slow))
+    let progress = Arc::<Progress>::default();
+    let body = Arc::clone(&progress);
+    (request.map(|source| Body::new(PacedBody::new(source, pace, body))), Some(progress))
+}
+
+/// How far a body has come.
+#[derive(Debug, Default)]
+struct Progress {
+    slow: AtomicBool,
+    read: AtomicBool,
+}
+
+impl Progress {
+    /// Whether it was broken off because it came too slowly.
+    fn is_slow(&self) -> bool {
+        self.slow.load(Ordering::Relaxed)
+    }
+
+    /// Whether it was read to its end.
+    fn is_read(&self) -> bool {
+        self.read.load(Ordering::Relaxed)
+    }
 }
 
 /// The least that has to come in a while.
@@ -213,18 +254,18 @@ struct PacedBody {
     waited: Duration,
     /// Since when it is waited for the next piece, and until the window ends.
     waiting: Option<(Instant, Pin<Box<Sleep>>)>,
-    slow: Arc<AtomicBool>,
+    progress: Arc<Progress>,
 }
 
 impl PacedBody {
-    fn new(body: Body, pace: Pace, slow: Arc<AtomicBool>) -> Self {
-        Self { body, pace, bytes: 0, waited: Duration::ZERO, waiting: None, slow }
+    fn new(body: Body, pace: Pace, progress: Arc<Progress>) -> Self {
+        Self { body, pace, bytes: 0, waited: Duration::ZERO, waiting: None, progress }
     }
 
     /// Ends a window: was it enough?
     fn turn(&mut self) -> Result<(), axum::Error> {
         if self.bytes < self.pace.least {
-            self.slow.store(true, Ordering::Relaxed);
+            self.progress.slow.store(true, Ordering::Relaxed);
             return Err(axum::Error::new(io::Error::from(io::ErrorKind::TimedOut)));
         }
         (self.bytes, self.waited, self.waiting) = (0, Duration::ZERO, None);
@@ -243,6 +284,9 @@ impl HttpBody for PacedBody {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
             if let Some((since, _)) = self.waiting.take() {
                 self.waited += since.elapsed();
+            }
+            if frame.is_none() {
+                self.progress.read.store(true, Ordering::Relaxed);
             }
             let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()).and_then(Frame::data_ref);
             self.bytes += data.map_or(0, |data| data.len() as u64);
@@ -278,7 +322,7 @@ impl HttpBody for PacedBody {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use axum::http::{StatusCode, header};
+    use axum::http::StatusCode;
     use futures_util::{StreamExt, stream};
     use tower::ServiceExt;
 
@@ -363,13 +407,14 @@ mod tests {
     }
 
     async fn read(body: Body, pace: Pace) -> (u64, bool) {
-        let slow = Arc::new(AtomicBool::new(false));
-        let mut bytes = Body::new(PacedBody::new(body, pace, Arc::clone(&slow))).into_data_stream();
+        let progress = Arc::<Progress>::default();
+        let mut bytes = Body::new(PacedBody::new(body, pace, Arc::clone(&progress))).into_data_stream();
         let mut seen = 0;
         while let Some(Ok(piece)) = bytes.next().await {
             seen += piece.len() as u64;
         }
-        (seen, slow.load(Ordering::Relaxed))
+        assert_ne!(progress.is_slow(), progress.is_read());
+        (seen, progress.is_slow())
     }
 
     const QUICK: Pace = Pace { window: Duration::from_millis(50), least: 100 };
@@ -386,14 +431,14 @@ mod tests {
     async fn what_comes_quickly_passes_and_however_long_we_take_to_read_it() {
         let body = pieces(100, 50, Duration::from_millis(5));
         assert_eq!(read(body, Pace { window: Duration::from_millis(50), least: 1 }).await, (5000, false));
-        let slow = Arc::new(AtomicBool::new(false));
+        let progress = Arc::<Progress>::default();
         let body = pieces(1, 3, Duration::ZERO);
-        let mut bytes = Body::new(PacedBody::new(body, QUICK, Arc::clone(&slow))).into_data_stream();
+        let mut bytes = Body::new(PacedBody::new(body, QUICK, Arc::clone(&progress))).into_data_stream();
         while let Some(piece) = bytes.next().await {
             assert_eq!(piece.unwrap(), [0_u8][..]);
             sleep(QUICK.window * 2).await;
         }
-        assert!(!slow.load(Ordering::Relaxed));
+        assert!(!progress.is_slow());
     }
 
     #[tokio::test]

@@ -7,15 +7,15 @@ mod absent;
 mod request;
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 
-use axum::body::{Body, HttpBody};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{AppendHeaders, IntoResponse, Response};
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::{Stream, StreamExt, stream};
 use serde_json::json;
 
 pub use request::{DistributionRequest, RequestError};
@@ -86,16 +86,17 @@ async fn permitted(
     body: Body,
 ) -> Answer {
     let (registry, headers) = (&*app.registry, &parts.headers);
+    let max_blob = app.options.limits.max_blob;
     let request = request.within(caller);
     if let DistributionRequest::Catalog(page) = &request {
         return catalog(registry, page, caller).await;
     }
     let Some((right, repository)) = request.right().zip(request.repository()) else {
-        return answer(registry, request, headers, body).await;
+        return answer(registry, request, headers, body, max_blob).await;
     };
     if caller.may(right, repository.as_str()) {
         let reads = caller.may(Right::Read, repository.as_str());
-        return match answer(registry, request, headers, body).await {
+        return match answer(registry, request, headers, body, max_blob).await {
             // What the tag points at is for those who may read.
             Err(ApiError::Push(RegistryError::TagExists { .. })) if !reads => Err(ApiError::Denied),
             answer => answer,
@@ -103,7 +104,7 @@ async fn permitted(
     }
     match right {
         _ if caller.is_stranger() => Err(token_needed(app, parts)),
-        Right::Read => answer(&Absent, request, headers, body).await,
+        Right::Read => answer(&Absent, request, headers, body, max_blob).await,
         Right::Push | Right::Delete => Err(ApiError::Denied),
     }
 }
@@ -113,6 +114,7 @@ async fn answer(
     request: DistributionRequest,
     headers: &HeaderMap,
     body: Body,
+    max_blob: u64,
 ) -> Answer {
     use DistributionRequest as Asked;
     match request {
@@ -126,6 +128,9 @@ async fn answer(
         Asked::Manifest { repository, reference, head: true } => {
             let ManifestHead { media_type, digest, size } =
                 registry.manifest_head(&repository, &reference).await?;
+            if is_known(headers, &digest) {
+                return Ok(unchanged(&digest));
+            }
             Ok(manifest_answer(&reference, media_type, &digest, size, Body::empty()))
         }
         Asked::PutManifest { repository, reference, tags } => {
@@ -144,6 +149,9 @@ async fn answer(
         }
         Asked::Blob { repository, digest, head: true } => {
             let size = registry.blob_size(&repository, &digest).await?;
+            if is_known(headers, &digest) {
+                return Ok(unchanged(&digest));
+            }
             Ok((blob_headers(&digest, size), Body::empty()).into_response())
         }
         Asked::DeleteBlob { repository, digest } => {
@@ -154,7 +162,10 @@ async fn answer(
             let upload = registry.open_upload(&repository, algorithm).await.map_err(ApiError::Push)?;
             Ok(upload_answer(StatusCode::ACCEPTED, &repository, &upload, 0))
         }
-        Asked::PushBlob { repository, digest } => push_blob(registry, &repository, &digest, body).await,
+        Asked::PushBlob { repository, digest } => {
+            within_bound(headers, max_blob)?;
+            push_blob(registry, &repository, &digest, body).await
+        }
         Asked::Mount { repository, digest, from } => {
             mount(registry, &repository, &digest, from.as_ref()).await
         }
@@ -163,12 +174,12 @@ async fn answer(
             Ok(upload_answer(StatusCode::NO_CONTENT, &repository, &upload, offset))
         }
         Asked::AppendUpload { repository, upload } => {
-            let offset = append(registry, &repository, &upload, headers, body).await?;
+            let offset = append(registry, &repository, &upload, headers, body, max_blob).await?;
             Ok(upload_answer(StatusCode::ACCEPTED, &repository, &upload, offset))
         }
         Asked::FinishUpload { repository, upload, digest } => {
             if !body.is_end_stream() {
-                append(registry, &repository, &upload, headers, body).await?;
+                append(registry, &repository, &upload, headers, body, max_blob).await?;
             }
             registry.finish_upload(&repository, &upload, &digest).await.map_err(ApiError::Push)?;
             Ok(blob_created(&repository, &digest))
@@ -327,7 +338,7 @@ async fn put_manifest(
     if content_length(headers).is_some_and(|length| length > MAX_MANIFEST_SIZE) {
         return Err(ApiError::Push(RegistryError::TooLarge { limit: MAX_MANIFEST_SIZE }));
     }
-    let (body, origin) = incoming(body);
+    let (body, origin) = incoming(body.into_data_stream(), None);
     let bytes = read_bounded(body, MAX_MANIFEST_SIZE).await.map_err(|error| origin.blame(error))?;
     let mut tags = named.clone();
     let digest = match reference {
@@ -435,7 +446,7 @@ fn blob_created(repository: &Repository, digest: &Digest) -> Response {
 
 async fn push_blob(registry: &dyn Registry, repository: &Repository, digest: &Digest, body: Body) -> Answer {
     let upload = registry.open_upload(repository, digest.algorithm()).await.map_err(ApiError::Push)?;
-    let (body, origin) = incoming(body);
+    let (body, origin) = incoming(body.into_data_stream(), None);
     let pushed = match registry.append_upload(repository, &upload, Some(0), body).await {
         Ok(_) => registry.finish_upload(repository, &upload, digest).await,
         Err(error) => Err(error),
@@ -473,23 +484,28 @@ async fn append(
     upload: &UploadId,
     headers: &HeaderMap,
     body: Body,
+    max_blob: u64,
 ) -> Result<u64, ApiError> {
     let location = || upload_location(repository, upload);
-    let start = match headers.get(header::CONTENT_RANGE) {
+    let mut body = body.into_data_stream().peekable();
+    let piece = match headers.get(header::CONTENT_RANGE) {
         None => None,
+        // An empty piece has no range, whatever clients write: 0-0 or 5-4.
+        Some(_) if Pin::new(&mut body).peek().await.is_none() => None,
         Some(range) => {
             let Some((first, length)) = range.to_str().ok().and_then(chunk) else {
                 let offset = registry.upload_offset(repository, upload).await?;
                 return Err(ApiError::OutOfOrder { offset, location: location() });
             };
-            // An empty piece has no range; clients write 0-0.
-            if let Some(actual) = content_length(headers).filter(|actual| ![0, length].contains(actual)) {
+            if let Some(actual) = content_length(headers).filter(|actual| *actual != length) {
                 return Err(ApiError::Push(RegistryError::SizeMismatch { expected: length, actual }));
             }
-            Some(first)
+            Some((first, length))
         }
     };
-    let (body, origin) = incoming(body);
+    within_bound(headers, max_blob)?;
+    let (start, length) = piece.unzip();
+    let (body, origin) = incoming(body, length);
     registry.append_upload(repository, upload, start, body).await.map_err(|error| match error {
         RegistryError::OutOfOrder { offset } => ApiError::OutOfOrder { offset, location: location() },
         error => origin.blame(error),
@@ -503,6 +519,14 @@ fn chunk(range: &str) -> Option<(u64, u64)> {
     let (first, last) = range.split('/').next()?.trim().split_once('-')?;
     let (first, last) = (first.parse::<u64>().ok()?, last.parse::<u64>().ok()?);
     Some((first, last.checked_sub(first)?.checked_add(1)?))
+}
+
+/// Refuses a body that tells that it is more than the registry takes, before any of it is read.
+fn within_bound(headers: &HeaderMap, limit: u64) -> Result<(), ApiError> {
+    if content_length(headers).is_some_and(|length| length > limit) {
+        return Err(ApiError::Push(RegistryError::TooLarge { limit }));
+    }
+    Ok(())
 }
 
 fn content_length(headers: &HeaderMap) -> Option<u64> {
@@ -522,28 +546,125 @@ fn upload_answer(status: StatusCode, repository: &Repository, upload: &UploadId,
     (status, headers).into_response()
 }
 
-/// Knows whether a body failed on its way in, so that a caller who goes away is not taken for a failure of the server.
-struct Origin(Arc<AtomicBool>);
+/// What a body did wrong on its way in.
+#[derive(Clone, Copy)]
+enum Fault {
+    /// It ended before its time.
+    Broken,
+    /// It is not as long as the range of the piece says.
+    Length { expected: u64, actual: u64 },
+}
 
-impl Origin {
-    fn blame(&self, error: RegistryError) -> ApiError {
-        if self.0.load(Ordering::Relaxed) { ApiError::BrokenBody } else { ApiError::Push(error) }
+impl From<Fault> for io::Error {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Broken => io::ErrorKind::UnexpectedEof.into(),
+            Fault::Length { expected, actual } => RegistryError::SizeMismatch { expected, actual }.into(),
+        }
     }
 }
 
-fn incoming(body: Body) -> (ByteStream, Origin) {
-    let broken = Arc::new(AtomicBool::new(false));
-    let origin = Origin(Arc::clone(&broken));
-    let bytes = body.into_data_stream().map_err(move |error| {
-        broken.store(true, Ordering::Relaxed);
-        io::Error::other(error)
+/// Knows whether a body failed on its way in, so that what a caller did is not taken for a failure of the server, or of a registry
+/// that the body was passed on to.
+struct Origin(Arc<OnceLock<Fault>>);
+
+impl Origin {
+    fn blame(&self, error: RegistryError) -> ApiError {
+        match self.0.get() {
+            None => ApiError::Push(error),
+            Some(Fault::Broken) => ApiError::BrokenBody,
+            Some(&Fault::Length { expected, actual }) => {
+                ApiError::Push(RegistryError::SizeMismatch { expected, actual })
+            }
+        }
+    }
+}
+
+/// A body as a stream, which ends in an error where it breaks off, or where it is not as long as it should be. Nothing at all is as good
+/// as any length: an empty piece has no range.
+fn incoming(
+    body: impl Stream<Item = Result<Bytes, axum::Error>> + Send + 'static,
+    expected: Option<u64>,
+) -> (ByteStream, Origin) {
+    let fault = Arc::new(OnceLock::new());
+    let origin = Origin(Arc::clone(&fault));
+    let wrong = move |kind: Fault| {
+        let _ = fault.set(kind);
+        Some(Err(kind.into()))
+    };
+    let mut actual = 0;
+    let pieces = body.map(Some).chain(stream::once(async { None }));
+    let bytes = pieces.filter_map(move |piece| {
+        let piece = match (piece, expected) {
+            (Some(Err(_)), _) => wrong(Fault::Broken),
+            (Some(Ok(piece)), _) => {
+                actual += piece.len() as u64;
+                match expected.filter(|expected| actual > *expected) {
+                    Some(expected) => wrong(Fault::Length { expected, actual }),
+                    None => Some(Ok(piece)),
+                }
+            }
+            (None, Some(expected)) if actual > 0 && actual < expected => {
+                wrong(Fault::Length { expected, actual })
+            }
+            (None, _) => None,
+        };
+        std::future::ready(piece)
     });
     (bytes.boxed(), origin)
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use axum::http::Method;
+    use tokio::sync::oneshot;
+    use tower::ServiceExt;
+
+    use super::super::{ServerOptions, router};
     use super::*;
+    use crate::operations::install::Installer;
+    use crate::operations::routes::{RepositoryTemplate, Routes};
+    use crate::registry::{DirectoryOptions, DirectoryRegistry};
+
+    #[tokio::test]
+    async fn who_finds_every_turn_to_write_taken_is_asked_to_come_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = DirectoryOptions { concurrent_uploads: 1, ..DirectoryOptions::default() };
+        let registry = DirectoryRegistry::open(folder.path(), store).unwrap();
+        let options = ServerOptions { distribution: true, allow_anonymous: true, ..ServerOptions::default() };
+        let installer =
+            Installer::without_search(Routes::new(Vec::new(), RepositoryTemplate::default()), None);
+        let router = router(Arc::new(App::new(Arc::new(registry), installer, options)));
+        let send = async |method: Method, target: &str, body: Body| {
+            let request = Request::builder().method(method).uri(target).body(body).unwrap();
+            router.clone().oneshot(request).await.unwrap()
+        };
+        let open = async || {
+            let opened = send(Method::POST, "/v2/acme/a/blobs/uploads/", Body::empty()).await;
+            opened.headers()[header::LOCATION].to_str().unwrap().to_owned()
+        };
+        let (slow, other) = (open().await, open().await);
+        let (rest, waits) = oneshot::channel::<Bytes>();
+        let body = stream::once(async { Ok(Bytes::from_static(b"begun")) })
+            .chain(stream::once(waits).map(|rest| rest.map_err(io::Error::other)));
+        let writing = send(Method::PATCH, &slow, Body::from_stream(body));
+        let asking = async {
+            while send(Method::GET, &slow, Body::empty()).await.headers()[header::RANGE] != "0-4" {
+                tokio::task::yield_now().await;
+            }
+            let refused = send(Method::PATCH, &other, Body::from("later")).await;
+            assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+            assert_eq!(refused.headers()[header::RETRY_AFTER], "1");
+            let body = axum::body::to_bytes(refused.into_body(), 1000).await.unwrap();
+            assert!(body.starts_with(b"{\"errors\":[{\"code\":\"TOOMANYREQUESTS\""), "{body:?}");
+            rest.send(Bytes::from_static(b" and ended")).unwrap();
+        };
+        let (written, ()) = tokio::join!(writing, asking);
+        assert_eq!(written.status(), StatusCode::ACCEPTED);
+        let later = send(Method::PATCH, &other, Body::from("later")).await;
+        assert_eq!(later.headers()[header::RANGE], "0-4");
+    }
 
     #[test]
     fn both_ways_to_write_the_range_of_a_piece_are_read() {

@@ -844,7 +844,7 @@ async fn the_clients_that_people_use_log_in_push_and_pull() {
 }
 
 /// An image layout with one image of nothing, under the tag `v1`.
-fn layout(folder: &Path) {
+pub(crate) fn layout(folder: &Path) {
     let config =
         json!({ "architecture": "amd64", "os": "linux", "rootfs": { "type": "layers", "diff_ids": [] } })
             .to_string();

@@ -17,6 +17,7 @@ use ocimod::server::{self, App, ArchiveMode, Archives, Keys, Live, ServerOptions
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 
+use crate::access::{Site, token};
 use crate::failing_registry::{FailingRegistry, Failure, When};
 use crate::support::clients;
 use crate::support::modules::{Root, example};
@@ -367,6 +368,21 @@ async fn direct_names_the_registry_s_own_url() {
     let serve = Served::start(FailingRegistry::new(inner), mode(ArchiveMode::Direct));
     let link = location(&serve.address, MODULE).await;
     assert_eq!(get(&serve.address, &archive(MODULE, &as_sent(&link))).await.status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn direct_names_the_server_s_own_blob_only_where_everybody_reads_it() {
+    for (more, is_bare) in [(&[][..], false), (&["--anonymous", "read"], true)] {
+        let ocimod = Ocimod::new();
+        stored(&ocimod);
+        let registry = format!("dir:{}", ocimod.folder("store").display());
+        let site = Site::over(ocimod, &registry, &[&["--archives", "direct"], more].concat());
+        let authorization = format!("Bearer {}", token("read-all"));
+        let path = format!("{MODULE}/download");
+        let answer = site.send("GET", &path, &[("authorization", &authorization)], Vec::new()).await;
+        let location = answer.header("x-terraform-get");
+        assert_eq!(location.starts_with("/v2/"), is_bare, "clients send no token there: {location}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,6 +14,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use ocimod::oci::{
@@ -22,7 +24,7 @@ use ocimod::oci::{
 };
 use ocimod::operations::install::Installer;
 use ocimod::operations::routes::{RepositoryTemplate, Routes};
-use ocimod::registry::credentials::CredentialSource;
+use ocimod::registry::credentials::{CredentialEnvironment, CredentialSource};
 use ocimod::registry::remote::{RemoteOptions, RemoteRegistry};
 use ocimod::registry::{
     Blob, BlobRequest, ByteStream, BytesSource, Cache, CacheOptions, Condition, DirectoryOptions,
@@ -32,8 +34,10 @@ use ocimod::registry::{
 use ocimod::server::{self, App, ServerOptions};
 use serde_json::{Value, json};
 
+use crate::access::{Site, token};
 use crate::failing_registry::FailingRegistry;
 use crate::support::docker_registry::DockerRegistry;
+use crate::support::ocimod::Ocimod;
 
 /// What a registry can do of what the specification leaves open or some registries lack.
 #[derive(Clone, Debug)]
@@ -167,6 +171,7 @@ pub(crate) async fn check(registry: SharedRegistry, profile: Profile) {
     suite.immutability().await;
     suite.concurrency().await;
     suite.referrers().await;
+    suite.referrers_by_tag().await;
     suite.deletes().await;
 }
 
@@ -451,10 +456,26 @@ impl Suite {
             assert!(registry.mount(&to, &digest, Some(&from)).await.unwrap());
             assert_eq!(self.read_blob(&to, &digest).await.unwrap(), content);
         }
+        assert!(registry.mount(&to, &digest, Some(&to)).await.unwrap(), "into itself");
         let other = self.repository("mount/other");
         if self.profile.has_anonymous_mount {
             assert!(registry.mount(&other, &digest, None).await.unwrap());
             assert_eq!(self.read_blob(&other, &digest).await.unwrap(), content);
+        }
+        if self.profile.has_delete {
+            registry.delete_blob(&from, &digest).await.unwrap();
+            refused(registry.blob_size(&from, &digest).await, ErrorCode::BlobUnknown);
+            assert_eq!(
+                self.read_blob(&to, &digest).await.unwrap(),
+                content,
+                "the other repository has its own"
+            );
+        }
+        if self.profile.has_delete && self.profile.has_anonymous_mount {
+            for repository in [&to, &other] {
+                registry.delete_blob(repository, &digest).await.unwrap();
+            }
+            assert!(!registry.mount(&other, &digest, None).await.unwrap(), "nobody has it any longer");
         }
     }
 
@@ -814,6 +835,42 @@ impl Suite {
         }
     }
 
+    /// Where a registry has no list of referrers, clients keep one in an index under a tag that is made of the subject's digest. What
+    /// arrives with that, as copy tools bring it, is found here like everything else, whether or not this registry has a list.
+    async fn referrers_by_tag(&self) {
+        for algorithm in self.profile.algorithms {
+            let repository = self.repository(&format!("referrers/by-tag/{}", algorithm.name()));
+            let subject = digest_of(*algorithm, b"the subject of others");
+            let mut expected = Vec::new();
+            for note in ["1", "2"] {
+                let mut manifest = self.image(&repository, note).await;
+                manifest["subject"] = entry(IMAGE_MANIFEST, &subject, 21);
+                manifest["artifactType"] = "type/a".into();
+                let bytes = manifest.to_string();
+                let index = json!({"schemaVersion": 2, "mediaType": IMAGE_INDEX, "manifests": [
+                    {"mediaType": IMAGE_MANIFEST, "digest": Digest::of(bytes.as_bytes()), "size": bytes.len(), "artifactType": "type/a"},
+                ]});
+                self.put(&repository, IMAGE_MANIFEST, &manifest, &[], Condition::None).await.unwrap();
+                if self.profile.has_referrers_list {
+                    let tag = Tag::of_referrers(&subject);
+                    self.put(&repository, IMAGE_INDEX, &index, &[tag.as_str()], Condition::None)
+                        .await
+                        .unwrap();
+                }
+                expected.push(Digest::of(bytes.as_bytes()));
+            }
+            expected.sort();
+            for artifact_type in [None, Some("type/a")] {
+                let page = PageRequest::default();
+                let found =
+                    self.registry.referrers(&repository, &subject, artifact_type, &page).await.unwrap();
+                let mut found: Vec<_> = found.items.into_iter().map(|found| found.digest).collect();
+                found.sort();
+                assert_eq!(found, expected);
+            }
+        }
+    }
+
     async fn referrers(&self) {
         let (registry, repository) = (&self.registry, self.repository("referrers"));
         let subject = self.image(&repository, "subject").await;
@@ -942,7 +999,7 @@ async fn a_registry_that_fails_on_demand_when_nothing_is_demanded() {
 }
 
 /// Our own `/v2/` over a registry, on a port of its own until the test ends.
-fn served(registry: SharedRegistry) -> String {
+pub(crate) fn served(registry: SharedRegistry) -> String {
     let installer = Installer::without_search(Routes::new(Vec::new(), RepositoryTemplate::default()), None);
     let options = ServerOptions { distribution: true, ..ServerOptions::default() };
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -956,7 +1013,7 @@ fn served(registry: SharedRegistry) -> String {
 }
 
 /// The registry at an address, over HTTP, as nobody.
-fn remote(address: &str) -> SharedRegistry {
+pub(crate) fn remote(address: &str) -> SharedRegistry {
     let options = RemoteOptions::new(address.parse().expect("an address"), CredentialSource::none());
     Arc::new(RemoteRegistry::new(options).expect("a client"))
 }
@@ -967,6 +1024,35 @@ async fn a_remote_registry_that_is_ours() {
     check(remote(&served(registry)), Profile::remote()).await;
 }
 
+/// The registry at an address, over HTTP, with a token as password.
+fn remote_with_token(address: &str, token: &str) -> SharedRegistry {
+    let auth = STANDARD.encode(format!("anybody:{token}"));
+    let auths = json!({"auths": {address: {"auth": auth}}}).to_string();
+    let environment =
+        CredentialEnvironment { docker_auth_config: Some(auths), ..CredentialEnvironment::default() };
+    let credentials = CredentialSource::from_environment(environment);
+    let options = RemoteOptions::new(address.parse().expect("an address"), credentials);
+    Arc::new(RemoteRegistry::new(options).expect("a client"))
+}
+
+/// Our program as it starts without an option, and with rules in each of the ways in which it asks for tokens.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_remote_registry_that_is_our_program() {
+    let ocimod = Ocimod::new();
+    let serve = ocimod.serve([]);
+    check(remote(&serve.address), Profile::remote()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_remote_registry_that_is_our_program_with_access_rules() {
+    for anonymous in ["none", "read"] {
+        let ocimod = Ocimod::new();
+        let store = format!("dir:{}", ocimod.folder("store").display());
+        let site = Site::over(ocimod, &store, &["--anonymous", anonymous]);
+        check(remote_with_token(&site.serve.address, &token("admin")), Profile::remote()).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_remote_registry_that_is_a_remote_registry_that_is_ours() {
     let (_folder, registry) = directory();
@@ -974,7 +1060,7 @@ async fn a_remote_registry_that_is_a_remote_registry_that_is_ours() {
 }
 
 /// A registry behind a cache with a folder, which trusts a list for so long.
-fn cached(registry: SharedRegistry, fresh: Duration) -> (tempfile::TempDir, SharedRegistry) {
+pub(crate) fn cached(registry: SharedRegistry, fresh: Duration) -> (tempfile::TempDir, SharedRegistry) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let options = CacheOptions { fresh, folder: Some(folder.path().to_owned()), ..CacheOptions::default() };
     let cache = Cache::open(options).expect("a cache");

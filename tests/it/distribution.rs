@@ -1,4 +1,5 @@
-//! The distribution API as a client sees it: requests against the directory store, and against registries that misbehave.
+//! The distribution API where something is not as it should be: hostile requests, and registries that misbehave behind the server. What
+//! it answers when all is well stands in `specification`.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,9 +8,9 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
-use axum::http::{HeaderMap, Request, StatusCode};
+use axum::http::Request;
 use futures_util::{StreamExt, stream};
-use ocimod::oci::{Algorithm, Digest, Hasher, IMAGE_INDEX, IMAGE_MANIFEST, MAX_MANIFEST_SIZE, Repository};
+use ocimod::oci::{Digest, IMAGE_MANIFEST, Repository};
 use ocimod::operations::install::Installer;
 use ocimod::operations::routes::{RepositoryTemplate, Routes};
 use ocimod::registry::{
@@ -21,17 +22,12 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tower::ServiceExt;
 
+use crate::support::answer::Answer;
+
 /// A server without a socket, over a store of its own.
 struct Server {
     router: Router,
     folder: tempfile::TempDir,
-}
-
-/// What came back.
-struct Answer {
-    status: StatusCode,
-    headers: HeaderMap,
-    body: Bytes,
 }
 
 impl Server {
@@ -79,32 +75,6 @@ impl Server {
     }
 }
 
-impl Answer {
-    #[track_caller]
-    fn expect(self, status: u16) -> Self {
-        assert_eq!(self.status.as_u16(), status, "{:?} {:?}", self.headers, self.body);
-        self
-    }
-
-    #[track_caller]
-    fn header(&self, name: &str) -> &str {
-        self.headers.get(name).unwrap_or_else(|| panic!("no {name} in {:?}", self.headers)).to_str().unwrap()
-    }
-
-    #[track_caller]
-    fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap()
-    }
-
-    /// An error in the specification's form.
-    #[track_caller]
-    fn fails(self, status: u16, code: &str) -> Self {
-        let answer = self.expect(status);
-        assert_eq!(answer.json()["errors"][0]["code"], code, "{:?}", answer.body);
-        answer
-    }
-}
-
 /// The distribution API over a registry, and no modules.
 fn over(registry: SharedRegistry) -> Router {
     router(app(registry, ServerOptions { distribution: true, ..ServerOptions::default() }))
@@ -142,357 +112,6 @@ fn descriptor(media_type: &str, digest: &Digest, size: usize) -> Value {
 fn image() -> Value {
     let empty = descriptor("application/vnd.oci.empty.v1+json", &Digest::of(b"{}"), 2);
     json!({ "schemaVersion": 2, "mediaType": IMAGE_MANIFEST, "config": empty, "layers": [] })
-}
-
-fn sha512(bytes: &[u8]) -> Digest {
-    let mut hasher = Hasher::new(Algorithm::Sha512);
-    hasher.update(bytes);
-    hasher.finish()
-}
-
-#[tokio::test]
-async fn the_base_tells_that_this_is_a_registry() {
-    let server = Server::new();
-    for path in ["/v2/", "/v2"] {
-        let ping = server.get(path).await.expect(200);
-        assert_eq!(ping.header("docker-distribution-api-version"), "registry/2.0");
-        assert_eq!(ping.header("x-content-type-options"), "nosniff");
-    }
-    server.send("HEAD", "/v2/", &[], "").await.expect(200);
-    assert!(server.get("/v2/").await.headers.contains_key("x-request-id"));
-}
-
-#[tokio::test]
-async fn a_blob_arrives_by_every_way_and_can_be_pulled_where_the_answer_says() {
-    let server = Server::new();
-    let bytes: Vec<u8> = (0..10_000_u32).flat_map(u32::to_le_bytes).collect();
-    for digest in [Digest::of(&bytes), sha512(&bytes)] {
-        let algorithm = digest.algorithm().name();
-        let mut places = Vec::new();
-
-        let target = format!("/v2/one/{algorithm}/blobs/uploads/?digest={digest}");
-        places.push(server.send("POST", &target, &[], bytes.clone()).await);
-
-        let target = format!("/v2/two/{algorithm}/blobs/uploads/");
-        let open = server.send("POST", &target, &[], "").await.expect(202);
-        let finish = format!("{}?digest={digest}", open.header("location"));
-        let type_and_range = [
-            ("content-type", "application/octet-stream"),
-            ("content-range", &format!("0-{}", bytes.len() - 1)),
-        ];
-        places.push(server.send("PUT", &finish, &type_and_range, bytes.clone()).await);
-
-        let target = format!("/v2/three/{algorithm}/blobs/uploads/");
-        let open = server.send("POST", &target, &[], "").await.expect(202);
-        let mut location = open.header("location").to_owned();
-        for (index, piece) in bytes.chunks(15_000).enumerate() {
-            let first = index * 15_000;
-            let last = first + piece.len() - 1;
-            let range = [
-                ("content-range", &*format!("{first}-{last}")),
-                ("content-length", &piece.len().to_string()),
-            ];
-            let added = server.send("PATCH", &location, &range, piece.to_vec()).await.expect(202);
-            assert_eq!(added.header("range"), format!("0-{last}"));
-            location = added.header("location").to_owned();
-        }
-        places.push(server.send("PUT", &format!("{location}?digest={digest}"), &[], "").await);
-
-        let target = format!("/v2/four/{algorithm}/blobs/uploads/");
-        let open = server.send("POST", &target, &[], "").await.expect(202);
-        let location = open.header("location");
-        server.send("PATCH", location, &[], bytes[..100].to_vec()).await.expect(202);
-        places.push(
-            server.send("PUT", &format!("{location}?digest={digest}"), &[], bytes[100..].to_vec()).await,
-        );
-
-        let target = format!("/v2/five/{algorithm}/blobs/uploads/?mount={digest}&from=one/{algorithm}");
-        places.push(server.send("POST", &target, &[], "").await);
-
-        for place in places {
-            let place = place.expect(201);
-            assert_eq!(place.header("docker-content-digest"), digest.as_str());
-            let location = place.header("location");
-            assert!(location.starts_with("/v2/"), "{location}");
-            let blob = server.get(location).await.expect(200);
-            assert_eq!(blob.body, bytes);
-            let head = server.send("HEAD", location, &[], "").await.expect(200);
-            assert!(head.body.is_empty());
-            for name in ["content-length", "content-type", "docker-content-digest", "etag", "accept-ranges"] {
-                assert_eq!(head.header(name), blob.header(name), "HEAD and GET agree");
-            }
-            assert_eq!(head.header("content-length"), bytes.len().to_string());
-        }
-    }
-}
-
-#[tokio::test]
-async fn the_empty_blob_is_a_blob() {
-    let server = Server::new();
-    let digest = server.push_blob("acme/a", b"").await;
-    let open = server.send("POST", "/v2/acme/b/blobs/uploads/", &[], "").await.expect(202);
-    let finish = format!("{}?digest={digest}", open.header("location"));
-    // As cue writes it.
-    let headers = [("content-range", "0-0"), ("content-length", "0")];
-    let put = server.send("PUT", &finish, &headers, "").await.expect(201);
-    assert_eq!(server.get(put.header("location")).await.expect(200).header("content-length"), "0");
-}
-
-#[tokio::test]
-async fn a_piece_out_of_order_is_told_where_the_upload_stands() {
-    let server = Server::new();
-    let open = server.send("POST", "/v2/acme/a/blobs/uploads/", &[], "").await.expect(202);
-    let location = open.header("location");
-    for (range, method) in [("5-9", "PATCH"), ("5-9", "PUT"), ("9-5", "PATCH"), ("nonsense", "PATCH")] {
-        let target =
-            if method == "PUT" { format!("{location}?digest={}", Digest::of(b"")) } else { location.into() };
-        let refused = server.send(method, &target, &[("content-range", range)], "fives").await;
-        let refused = refused.fails(416, "BLOB_UPLOAD_INVALID");
-        assert_eq!(refused.header("range"), "0-0");
-        assert_eq!(refused.header("location"), location);
-    }
-    server.send("PATCH", location, &[("content-range", "0-4")], "first").await.expect(202);
-    let refused = server.send("PATCH", location, &[("content-range", "0-4")], "again").await;
-    assert_eq!(refused.fails(416, "BLOB_UPLOAD_INVALID").header("range"), "0-4");
-    let status = server.get(location).await.expect(204);
-    assert_eq!(status.header("range"), "0-4");
-    let lie = [("content-range", "5-99"), ("content-length", "4")];
-    server.send("PATCH", location, &lie, "four").await.fails(400, "SIZE_INVALID");
-    let digest = Digest::of(b"firstlast");
-    let finish = format!("{location}?digest={digest}");
-    server.send("PUT", &finish, &[("content-range", "bytes 5-8/9")], "last").await.expect(201);
-    server.get(location).await.fails(404, "BLOB_UPLOAD_UNKNOWN");
-}
-
-#[tokio::test]
-async fn an_upload_with_the_wrong_digest_leaves_nothing() {
-    let server = Server::new();
-    let wrong = Digest::of(b"other");
-    let target = format!("/v2/acme/a/blobs/uploads/?digest={wrong}");
-    let refused = server.send("POST", &target, &[], "bytes").await.fails(400, "DIGEST_INVALID");
-    assert_eq!(refused.json()["errors"][0]["detail"]["actual"], Digest::of(b"bytes").as_str());
-    let open = server.send("POST", "/v2/acme/a/blobs/uploads/", &[], "").await.expect(202);
-    let location = open.header("location");
-    server.send("PUT", location, &[], "bytes").await.fails(400, "DIGEST_INVALID");
-    server
-        .send("PUT", &format!("{location}?digest={wrong}"), &[], "bytes")
-        .await
-        .fails(400, "DIGEST_INVALID");
-    for digest in [wrong, Digest::of(b"bytes")] {
-        server.get(&format!("/v2/acme/a/blobs/{digest}")).await.expect(404);
-    }
-    let cancelled = server.send("POST", "/v2/acme/a/blobs/uploads/", &[], "").await.expect(202);
-    server.send("DELETE", cancelled.header("location"), &[], "").await.expect(204);
-    server.get(cancelled.header("location")).await.fails(404, "BLOB_UPLOAD_UNKNOWN");
-}
-
-#[tokio::test]
-async fn what_cannot_be_mounted_has_to_be_sent() {
-    let server = Server::new();
-    let digest = server.push_blob("acme/a", b"bytes").await;
-    let missing = Digest::of(b"missing");
-    for query in [
-        format!("mount={missing}&from=acme/a"),
-        format!("mount={digest}&from=acme/nobody"),
-        format!("mount={digest}&from=../acme/a"),
-    ] {
-        let open =
-            server.send("POST", &format!("/v2/acme/b/blobs/uploads/?{query}"), &[], "").await.expect(202);
-        server.get(open.header("location")).await.expect(204);
-    }
-    server.get(&format!("/v2/acme/b/blobs/{digest}")).await.expect(404);
-}
-
-#[tokio::test]
-async fn pieces_of_a_blob_are_answered_as_asked() {
-    let server = Server::new();
-    let bytes: Vec<u8> = (0..1600_u16).map(|index| (index % 251) as u8).collect();
-    let digest = server.push_blob("acme/a", &bytes).await;
-    let target = format!("/v2/acme/a/blobs/{digest}");
-    let etag = format!("\"{digest}\"");
-    for (range, first, last) in
-        [("500-1499", 500, 1499), ("500-", 500, 1599), ("-500", 1100, 1599), ("1500-9999", 1500, 1599)]
-    {
-        let piece =
-            server.send("GET", &target, &[("range", &format!("bytes={range}"))], "").await.expect(206);
-        assert_eq!(piece.header("content-range"), format!("bytes {first}-{last}/1600"));
-        assert_eq!(piece.header("content-length"), (last - first + 1).to_string());
-        assert_eq!(piece.body, bytes[first..=last]);
-    }
-    for range in ["500-0", "5000-10000"] {
-        let refused =
-            server.send("GET", &target, &[("range", &format!("bytes={range}"))], "").await.expect(416);
-        assert_eq!(refused.header("content-range"), "bytes */1600");
-    }
-    for headers in [
-        [("range", "bytes=0-1,4-5"), ("if-range", &*etag)],
-        [("range", "bytes=0-1"), ("if-range", "\"another\"")],
-    ] {
-        assert_eq!(server.send("GET", &target, &headers, "").await.expect(200).body, bytes);
-    }
-    let known = server.send("GET", &target, &[("if-none-match", &etag)], "").await.expect(304);
-    assert!(known.body.is_empty());
-    server
-        .send("GET", &target.replace("acme/a", "acme/b"), &[("if-none-match", &etag)], "")
-        .await
-        .expect(404);
-}
-
-#[tokio::test]
-async fn a_manifest_comes_back_byte_for_byte() {
-    let server = Server::new();
-    server.push_blob("acme/a", b"{}").await;
-    let text = format!("{:#}\n", image());
-    let digest = Digest::of(text.as_bytes());
-    let content_type = format!("{IMAGE_MANIFEST}; charset=utf-8");
-    let target = "/v2/acme/a/manifests/v1.0.0";
-    let put = server.send("PUT", target, &[("content-type", &content_type)], text.clone()).await.expect(201);
-    assert_eq!(put.header("location"), format!("/v2/acme/a/manifests/{digest}"));
-    for place in [target, put.header("location")] {
-        let got = server.send("GET", place, &[("accept", "text/html")], "").await.expect(200);
-        assert_eq!(got.body, text);
-        assert_eq!(got.header("content-type"), IMAGE_MANIFEST);
-        let head = server.send("HEAD", place, &[], "").await.expect(200);
-        assert!(head.body.is_empty());
-        for name in ["content-length", "content-type", "docker-content-digest", "etag", "cache-control"] {
-            assert_eq!(head.header(name), got.header(name), "HEAD and GET agree");
-        }
-        assert_eq!(head.header("docker-content-digest"), digest.as_str());
-        assert_eq!(head.header("content-length"), text.len().to_string());
-        let etag = got.header("etag").to_owned();
-        server.send("GET", place, &[("if-none-match", &etag)], "").await.expect(304);
-    }
-    assert_eq!(server.get(target).await.header("cache-control"), "no-cache");
-    assert!(server.get(put.header("location")).await.header("cache-control").contains("immutable"));
-}
-
-#[tokio::test]
-async fn a_manifest_pushed_by_digest_takes_its_tags_from_the_query() {
-    let server = Server::new();
-    server.push_blob("acme/a", b"{}").await;
-    let digest = Digest::of(image().to_string().as_bytes());
-    let put =
-        server.push_manifest("acme/a", &format!("{digest}?tag=v1&tag=v1.0"), &image()).await.expect(201);
-    let named: Vec<_> = put.headers.get_all("oci-tag").iter().collect();
-    assert_eq!(named, ["v1", "v1.0"]);
-    assert_eq!(server.get("/v2/acme/a/tags/list").await.json()["tags"], json!(["v1", "v1.0"]));
-    let other = Digest::of(b"other");
-    server.push_manifest("acme/a", other.as_str(), &image()).await.fails(400, "DIGEST_INVALID");
-    server.push_manifest("acme/a", "sha256:baddigeststring", &image()).await.fails(400, "DIGEST_INVALID");
-}
-
-#[tokio::test]
-async fn manifests_that_are_none_are_refused() {
-    let server = Server::new();
-    let target = "/v2/acme/a/manifests/v1";
-    let typed = [("content-type", IMAGE_MANIFEST)];
-    server.send("PUT", target, &[], image().to_string()).await.fails(400, "MANIFEST_INVALID");
-    server.send("PUT", target, &typed, "{").await.fails(400, "MANIFEST_INVALID");
-    server.send("PUT", target, &[("content-type", "text/html")], "{}").await.fails(400, "MANIFEST_INVALID");
-    let refused = server.send("PUT", target, &typed, image().to_string()).await;
-    let refused = refused.fails(400, "MANIFEST_BLOB_UNKNOWN");
-    assert_eq!(refused.json()["errors"][0]["detail"]["digest"], Digest::of(b"{}").as_str());
-    server.get(target).await.fails(404, "NAME_UNKNOWN");
-
-    let limit = usize::try_from(MAX_MANIFEST_SIZE).unwrap();
-    let declared = [typed[0], ("content-length", &*(limit + 1).to_string())];
-    server.send("PUT", target, &declared, "").await.fails(413, "SIZE_INVALID");
-    let endless =
-        Body::from_stream(stream::repeat_with(|| Ok::<_, io::Error>(Bytes::from_static(&[b' '; 8192]))));
-    server.send("PUT", target, &typed, endless).await.fails(413, "SIZE_INVALID");
-
-    server.push_blob("acme/a", b"{}").await;
-    let mut large = image().to_string();
-    large.push_str(&" ".repeat(limit - large.len()));
-    server.send("PUT", target, &typed, large).await.expect(201);
-}
-
-#[tokio::test]
-async fn lists_are_sorted_and_go_on_where_a_page_ends() {
-    let server = Server::new();
-    let mut tags: Vec<String> = (0..25).map(|number| format!("v{number}")).collect();
-    for tag in &tags {
-        server.push_image("acme/a", tag, &json!({})).await;
-    }
-    tags.sort();
-    assert_eq!(server.get("/v2/acme/a/tags/list").await.json(), json!({ "name": "acme/a", "tags": tags }));
-    let (mut seen, mut target) = (Vec::new(), "/v2/acme/a/tags/list?n=7".to_owned());
-    loop {
-        let page = server.get(&target).await.expect(200);
-        let names = page.json()["tags"].as_array().unwrap().clone();
-        assert!(names.len() <= 7);
-        seen.extend(names);
-        let Some(link) = page.headers.get("link") else { break };
-        let link = link.to_str().unwrap();
-        assert!(link.ends_with("; rel=\"next\""), "{link}");
-        target = link[1..link.find('>').unwrap()].to_owned();
-        assert!(target.starts_with("/v2/acme/a/tags/list?n=7&last="), "{target}");
-    }
-    assert_eq!(Value::from(seen), json!(tags));
-    let all = server.get("/v2/acme/a/tags/list?n=1000").await;
-    assert_eq!(all.json()["tags"], json!(tags));
-    assert!(!all.headers.contains_key("link"));
-    let none = server.get("/v2/acme/a/tags/list?n=0").await.expect(200);
-    assert_eq!(none.json()["tags"], json!([]));
-    assert!(!none.headers.contains_key("link"));
-    assert_eq!(server.get("/v2/acme/a/tags/list?last=v8").await.json()["tags"], json!(["v9"]));
-    server.get("/v2/acme/nobody/tags/list").await.fails(404, "NAME_UNKNOWN");
-
-    server.push_image("acme/b", "v1", &json!({})).await;
-    let page = server.get("/v2/_catalog?n=1").await.expect(200);
-    assert_eq!(page.json(), json!({ "repositories": ["acme/a"] }));
-    assert_eq!(page.header("link"), "</v2/_catalog?n=1&last=acme%2Fa>; rel=\"next\"");
-    let page = server.get("/v2/_catalog?n=1&last=acme%2Fa").await;
-    assert_eq!(page.json(), json!({ "repositories": ["acme/b"] }));
-}
-
-#[tokio::test]
-async fn referrers_are_listed_and_never_missing() {
-    let server = Server::new();
-    let nothing = Digest::of(b"nothing");
-    let none = server.get(&format!("/v2/acme/nobody/referrers/{nothing}")).await.expect(200);
-    assert_eq!(none.header("content-type"), IMAGE_INDEX);
-    assert_eq!(none.json()["manifests"], json!([]));
-    server.get("/v2/acme/a/referrers/sha256:x").await.fails(400, "DIGEST_INVALID");
-
-    let subject = server.push_image("acme/a", "v1", &json!({})).await;
-    let refers = descriptor(IMAGE_MANIFEST, &subject, image().to_string().len());
-    let mut manifest = image();
-    manifest["subject"] = refers;
-    manifest["artifactType"] = json!("application/x.signature+json");
-    manifest["annotations"] = json!({ "a": "b" });
-    let put = server.push_manifest("acme/a", "signature", &manifest).await.expect(201);
-    assert_eq!(put.header("oci-subject"), subject.as_str());
-
-    let target = format!("/v2/acme/a/referrers/{subject}");
-    let all = server.get(&target).await.json();
-    assert_eq!(all["manifests"][0]["artifactType"], "application/x.signature+json");
-    assert_eq!(all["manifests"][0]["annotations"], json!({ "a": "b" }));
-    for (kind, count) in
-        [("application/x.signature%2Bjson", 1), ("application/x.signature+json", 1), ("other", 0)]
-    {
-        let some = server.get(&format!("{target}?artifactType={kind}")).await.expect(200);
-        assert_eq!(some.header("oci-filters-applied"), "artifactType");
-        assert_eq!(some.json()["manifests"].as_array().unwrap().len(), count, "{kind}");
-    }
-}
-
-#[tokio::test]
-async fn a_tag_goes_alone_and_a_manifest_with_its_tags() {
-    let server = Server::new();
-    let digest = server.push_image("acme/a", "v1", &json!({})).await;
-    let by_digest = format!("/v2/acme/a/manifests/{digest}");
-    server.push_image("acme/a", "v2", &json!({})).await;
-    server.send("DELETE", "/v2/acme/a/manifests/v1", &[], "").await.expect(202);
-    server.get("/v2/acme/a/manifests/v1").await.fails(404, "MANIFEST_UNKNOWN");
-    server.get(&by_digest).await.expect(200);
-    server.send("DELETE", &by_digest, &[], "").await.expect(202);
-    server.get("/v2/acme/a/manifests/v2").await.expect(404);
-    server.get(&by_digest).await.expect(404);
-    let blob = format!("/v2/acme/a/blobs/{}", server.push_blob("acme/a", b"bytes").await);
-    server.send("DELETE", &blob, &[], "").await.expect(202);
-    server.get(&blob).await.fails(404, "BLOB_UNKNOWN");
-    server.send("DELETE", &blob, &[], "").await.fails(404, "BLOB_UNKNOWN");
 }
 
 #[tokio::test]

@@ -5,6 +5,11 @@
 use std::collections::BTreeMap;
 
 use futures_util::stream::{self, StreamExt};
+use ocimod::module::TofuAddress;
+use ocimod::oci::Repository;
+use ocimod::operations::OperationError;
+use ocimod::operations::install::{Asked, Installer};
+use ocimod::operations::routes::{RepositoryTemplate, Routes, Target};
 use serde_json::{Value, json};
 
 use crate::access::{Answer, Site, TOKENS, may, token};
@@ -342,4 +347,30 @@ async fn lists_of_everything_are_for_whoever_may_read_everything() {
         let page = site.get("nobody", path).await;
         assert!(page.status == 200 && !page.body.contains("label"), "{path}: {page:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_is_for_who_may_read_the_repository_that_has_it() {
+    // A module has two places, and a caller may read the one and not the other.
+    let (_folder, store) = crate::conformance::directory();
+    let (first, second): (Repository, Repository) =
+        ("acme/label/null".parse().unwrap(), "modules.internal/acme/label/null".parse().unwrap());
+    crate::hostile::Module::good().await.store(&*store, &second).await;
+    let target = Target {
+        registry: store,
+        prefix: String::new(),
+        name: "registry.example".into(),
+        identity: "registry.example".into(),
+        is_local: true,
+    };
+    let routes = Routes::new(vec![(None, Some(target))], RepositoryTemplate::default());
+    let installer = Installer::without_search(routes, None);
+    let asked = Asked { address: TofuAddress::parse("acme/label/null").unwrap(), host: None };
+    let version = "1.0.0".parse().unwrap();
+    assert_eq!(installer.version(&asked, &version, &|_| true).await.unwrap().place.repository, second);
+    let error = installer.version(&asked, &version, &|place| place.repository == first).await.unwrap_err();
+    assert!(
+        matches!(error, OperationError::NoModule { .. } | OperationError::NotSearchedYet { .. }),
+        "{error}"
+    );
 }

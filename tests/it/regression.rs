@@ -3,11 +3,14 @@
 use std::fs;
 use std::path::Path;
 
+use ocimod::module::{Host, TofuAddress};
 use ocimod::oci::{Digest, IMAGE_MANIFEST, Repository};
-use ocimod::operations::connect;
-use ocimod::registry::{BytesSource, Condition, NewManifest};
+use ocimod::operations::routes::{ModuleName, RepositoryTemplate, Routes, Target};
+use ocimod::operations::{connect, published};
+use ocimod::registry::{BytesSource, Condition, NewManifest, RegistryError};
 use serde_json::{Value, json};
 
+use crate::failing_registry::{FailingRegistry, Failure, When};
 use crate::support::modules::{example, write};
 use crate::support::ocimod::{Ocimod, Serve};
 use crate::support::process::{Answer, run};
@@ -398,4 +401,35 @@ fn a_repository_s_settings_write_nothing_elsewhere() {
     let refused = run(&mut pack).fails_with(2);
     assert!(refused.stderr.contains("ocimod.toml:1"), "{}", refused.stderr);
     assert!(!victim.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tag_that_is_listed_before_there_is_anything_at_it_is_passed_over() {
+    let (ocimod, store) = store();
+    for version in ["1.0.0", "1.1.0"] {
+        ocimod.push(&store, Path::new(&label()), &format!("acme/label/null@{version}"), &[]);
+    }
+    let inner = connect::directory(ocimod.folder("store")).await.unwrap();
+    let registry = FailingRegistry::new(inner);
+    let target = Target {
+        registry: registry.clone(),
+        prefix: String::new(),
+        name: "registry.example".into(),
+        identity: "registry.example".into(),
+        is_local: false,
+    };
+    let routes = Routes::new(vec![(None, Some(target))], RepositoryTemplate::default());
+    let address = TofuAddress::parse("acme/label/null").unwrap();
+    let module = ModuleName::tofu(&address, &Host::internal()).unwrap();
+    registry.fail(
+        "manifest",
+        When::Nth(1),
+        Failure::error(|| RegistryError::ManifestUnknown {
+            repository: "acme/label/null".into(),
+            reference: "v1.1.0".into(),
+        }),
+    );
+    let found = published::find(&routes, &module).await.unwrap();
+    assert_eq!(found.listed().count(), 2);
+    assert_eq!(registry.count("manifest"), 2, "the older version tells whose the repository is");
 }

@@ -8,8 +8,9 @@ use serde_json::Value;
 
 use super::super::Context;
 use super::super::failure::{ExitStatus, Failure};
-use super::super::printer::Answer;
+use super::super::printer::{Answer, visible_line};
 use super::{ShownTarget, stored};
+use crate::operations::yank;
 
 /// Show a provider's platforms, with the hashes of their zips
 #[derive(Args, Clone, Debug)]
@@ -22,11 +23,14 @@ pub(super) struct Inspect {
     pub(super) version: Option<String>,
 }
 
-/// `address`, `version`, `digest`, `kind`, `reference`, `manifest`, `platforms`.
+/// `address`, `version`, `yanked`, `reason`, `digest`, `kind`, `reference`, `manifest`, `platforms`.
 #[derive(Serialize)]
 struct InspectAnswer {
     address: String,
     version: String,
+    yanked: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
     /// Of the index.
     digest: String,
     kind: &'static str,
@@ -41,6 +45,9 @@ impl Answer for InspectAnswer {
         let mut line = |label: &str, value: &str| writeln!(text, "{label:<13} {value}");
         line("address", &self.address)?;
         line("version", &self.version)?;
+        if self.yanked {
+            line("yanked", &self.reason.as_deref().map_or("yes".into(), visible_line))?;
+        }
         line("kind", self.kind)?;
         line("reference", &self.reference)?;
         line("digest", &self.digest)?;
@@ -58,9 +65,12 @@ impl Inspect {
     pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
         let stored = stored(context, &self.address, self.version.as_deref()).await?;
         let targets = stored.targets(&[]).await?;
+        let yank = yank::of_provider(&stored).await?;
         context.printer.answer(&InspectAnswer {
             address: stored.address.to_string(),
             version: stored.version.to_string(),
+            yanked: yank.is_some(),
+            reason: yank.flatten().map(|reason| reason.to_string()),
             digest: stored.digest.to_string(),
             kind: "provider",
             reference: stored.name(),

@@ -18,6 +18,9 @@ pub(super) struct List {
     /// The provider whose versions are listed
     #[arg(value_name = "ADDRESS[@CONSTRAINT]")]
     pub(super) address: Option<String>,
+    /// Show the digest of each version's index, too
+    #[arg(long)]
+    pub(super) digests: bool,
 }
 
 /// `providers`: an array of objects.
@@ -32,9 +35,8 @@ struct ShownProvider {
     repository: String,
     /// The newest version.
     version: String,
-    versions: usize,
-    /// Whether all versions are yanked.
     yanked: bool,
+    versions: usize,
 }
 
 impl Answer for ProvidersAnswer {
@@ -55,6 +57,9 @@ struct VersionsAnswer {
     provider: String,
     repository: String,
     versions: Vec<ShownVersion>,
+    /// Whether the text has digests, as `list --digests` asks for.
+    #[serde(skip)]
+    shows_digests: bool,
 }
 
 #[derive(Serialize)]
@@ -70,12 +75,13 @@ struct ShownVersion {
 impl Answer for VersionsAnswer {
     fn write_text(&self, text: &mut String) -> std::fmt::Result {
         for it in &self.versions {
+            let digest = if self.shows_digests { format!("  {}", it.digest) } else { String::new() };
             let yanked = match (&it.reason, it.yanked) {
                 (Some(reason), true) => format!("  yanked: {}", visible_line(reason)),
-                (_, true) => "  yanked".to_owned(),
+                (None, true) => "  yanked".to_owned(),
                 (_, false) => String::new(),
             };
-            writeln!(text, "{}  {}{yanked}", it.version, it.platforms.join(" "))?;
+            writeln!(text, "{}{digest}  {}{yanked}", it.version, it.platforms.join(" "))?;
         }
         Ok(())
     }
@@ -95,8 +101,8 @@ impl List {
             provider: it.address.to_string(),
             repository: it.repository,
             version: it.latest.to_string(),
-            versions: it.versions,
             yanked: it.yanked,
+            versions: it.versions,
         });
         context.printer.answer(&ProvidersAnswer { providers: providers.collect() })?;
         Ok(ExitStatus::Done)
@@ -121,6 +127,7 @@ impl List {
             provider: address.to_string(),
             repository: published.place.name(),
             versions: versions.collect(),
+            shows_digests: self.digests,
         })?;
         Ok(ExitStatus::Done)
     }

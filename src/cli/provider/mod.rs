@@ -53,6 +53,20 @@ impl Provider {
     }
 }
 
+/// `ocimod list provider:ADDRESS`: the same as `ocimod provider list ADDRESS`.
+pub(super) async fn list(context: &Context, address: &str, digests: bool) -> Result<ExitStatus, Failure> {
+    List { address: Some(address.to_owned()), digests }.run(context).await
+}
+
+/// `ocimod inspect provider:ADDRESS`: the same as `ocimod provider inspect ADDRESS`.
+pub(super) async fn inspect(
+    context: &Context,
+    address: &str,
+    version: Option<&str>,
+) -> Result<ExitStatus, Failure> {
+    Inspect { address: address.to_owned(), version: version.map(str::to_owned) }.run(context).await
+}
+
 /// The package for one system, in answers.
 #[derive(Serialize)]
 struct ShownTarget {

@@ -137,7 +137,7 @@ impl Serve {
             })?,
         };
         let cache = self.cache.open(context, &choice)?;
-        let routes = context.routes_to_write(&choice).await?;
+        let routes = context.routes_to_serve(&choice, self.limits.store()).await?;
         for first in &self.push {
             self.push_first(context, &routes, first, host.as_ref()).await?;
         }

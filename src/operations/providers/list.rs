@@ -72,12 +72,9 @@ pub async fn providers(routes: &Routes) -> Result<Vec<ListedProvider>> {
 
 async fn newest(published: &PublishedProvider) -> Result<Option<ListedProvider>> {
     let yanked = published.yanked().await?;
-    let is_offered = |version: &&Version| !yanked.contains_key(*version);
-    let versions = || published.versions.iter().map(|(version, _)| version);
-    let latest = Constraint::any()
-        .highest(versions().filter(is_offered))
-        .or_else(|| versions().rfind(is_offered))
-        .or_else(|| versions().next_back());
+    let rank = |version: &&Version| (!yanked.contains_key(version), !version.is_prerelease());
+    // Of equal ones the last is taken, which is the highest.
+    let latest = published.listed().max_by_key(rank);
     Ok(latest.map(|latest| ListedProvider {
         address: published.address.clone(),
         repository: published.place.name(),
@@ -87,14 +84,13 @@ async fn newest(published: &PublishedProvider) -> Result<Option<ListedProvider>>
     }))
 }
 
-/// The versions of a provider that a constraint leaves, ascending, yanked ones among them, each looked at: what is no provider is left
-/// out.
+/// The versions of a provider that a constraint leaves, ascending, each looked at: what is no provider is left out.
 pub async fn versions(
     published: &PublishedProvider,
     constraint: Option<&Constraint>,
 ) -> Result<Vec<ListedProviderVersion>> {
-    let matches = |version: &Version| constraint.is_none_or(|constraint| constraint.matches(version));
     let yanked = published.yanked().await?;
+    let matches = |version: &Version| constraint.is_none_or(|constraint| constraint.matches(version));
     let wanted: Vec<(Version, Tag)> =
         published.versions.iter().filter(|(version, _)| matches(version)).cloned().collect();
     let read: Vec<Option<ListedProviderVersion>> = stream::iter(wanted)
@@ -102,10 +98,13 @@ pub async fn versions(
             match published.load(&version, &tag).await {
                 Ok(stored) => {
                     let platforms = stored.index.entries.into_iter().map(|entry| entry.platform).collect();
-                    let (is_yanked, reason) =
-                        (yanked.contains_key(&version), yanked.get(&version).cloned().flatten());
-                    let digest = stored.digest;
-                    Ok(Some(ListedProviderVersion { version, digest, platforms, yanked: is_yanked, reason }))
+                    Ok(Some(ListedProviderVersion {
+                        yanked: yanked.contains_key(&version),
+                        reason: yanked.get(&version).cloned().flatten(),
+                        version,
+                        digest: stored.digest,
+                        platforms,
+                    }))
                 }
                 Err(OperationError::NotAProvider { .. }) => Ok(None),
                 // It was deleted meanwhile.

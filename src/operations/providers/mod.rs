@@ -21,10 +21,9 @@ use crate::oci::{Digest, Manifest, Reference, Tag};
 use crate::registry::RegistryError;
 
 use super::error::{OperationError, Result};
-use super::marks::Marks;
 use super::published::MAX_TAGS;
 use super::routes::{Place, Routes};
-use super::yank::{self, Yanked};
+use super::yank::{self, Marks, Yanked};
 
 /// Manifests that are read at once.
 const CONCURRENCY: usize = 8;
@@ -41,7 +40,6 @@ pub struct PublishedProvider {
     pub place: Place,
     /// The versions that its tags say, ascending, each with its tag.
     pub versions: Vec<(Version, Tag)>,
-    /// What says that a version is yanked.
     marks: Marks,
 }
 
@@ -85,7 +83,7 @@ pub async fn at(address: &ProviderAddress, place: Place) -> Result<PublishedProv
         Err(error) if error.is_not_found() => Vec::new(),
         tags => tags.map_err(OperationError::registry(place.name()))?,
     };
-    let marks = Marks::of_tags(&place, &tags);
+    let marks = Marks::of_tags(&tags);
     let read = |tag: Tag| Some((artifact::provider_version_of(&tag)?, tag));
     let mut versions: Vec<_> = tags.into_iter().filter_map(read).collect();
     versions.sort();
@@ -94,13 +92,19 @@ pub async fn at(address: &ProviderAddress, place: Place) -> Result<PublishedProv
 }
 
 impl PublishedProvider {
-    fn no_provider(&self) -> OperationError {
-        OperationError::NoProvider { provider: self.address.to_string(), place: self.place.name() }
+    /// The versions alone, ascending.
+    pub fn listed(&self) -> impl DoubleEndedIterator<Item = &Version> {
+        self.versions.iter().map(|(version, _)| version)
     }
 
-    /// The versions that are yanked, and why. It costs a request for each mark, and none where there is none.
+    /// The versions that are yanked, and why. It costs nothing where there are none.
     pub async fn yanked(&self) -> Result<&Yanked> {
-        self.marks.yanked().await
+        self.marks.read(&self.place).await
+    }
+
+    /// The marks of a version that may be yanked.
+    pub(super) fn marks(&self, version: &Version) -> &[Tag] {
+        self.marks.of(version)
     }
 
     /// Leaves out the versions that are yanked, as every list for installing clients does.
@@ -110,8 +114,12 @@ impl PublishedProvider {
         Ok(())
     }
 
-    /// The highest version that satisfies a constraint. A tag that holds something else than a provider is passed over, and so is a
-    /// yanked version, unless the exact version is asked for.
+    pub(super) fn no_provider(&self) -> OperationError {
+        OperationError::NoProvider { provider: self.address.to_string(), place: self.place.name() }
+    }
+
+    /// The highest version that satisfies a constraint. A tag that holds something else than a provider is passed over, and a yanked
+    /// version too, unless the exact version is asked for.
     pub async fn choose(&self, constraint: &Constraint) -> Result<StoredProvider> {
         let (yanked, exact) = (self.yanked().await?, constraint.exact());
         let is_left = |version: &Version| !yanked.contains_key(version) || exact.as_ref() == Some(version);
@@ -125,17 +133,16 @@ impl PublishedProvider {
             let (version, tag) = left.remove(index);
             match self.load(version, tag).await {
                 Err(OperationError::NotAProvider { .. }) if exact.is_none() => {}
-                Ok(stored) => {
-                    if let Some(reason) = yanked.get(version) {
+                loaded => {
+                    if let (Ok(stored), Some(reason)) = (&loaded, yanked.get(version)) {
                         tracing::warn!("{} is yanked{}", stored.name(), yank::because(reason.as_ref()));
                     }
-                    return Ok(stored);
+                    return loaded;
                 }
-                Err(error) => return Err(error),
             }
         }
-        let all = self.versions.iter().map(|(version, _)| version.clone());
-        let (yanked, versions) = all.partition(|version| yanked.contains_key(version));
+        let (yanked, versions) =
+            self.listed().cloned().partition(|version: &Version| yanked.contains_key(version));
         Err(OperationError::NoVersion {
             module: self.address.to_string(),
             constraint: constraint.clone(),

@@ -3,7 +3,7 @@
 use crate::oci::{Repository, Tag};
 use crate::registry::{Page, PageRequest};
 
-/// What an entry takes in memory beside its text: the `String`, and what the allocator adds.
+/// What an entry takes in memory beside its text: the pointer to it, its length, and what the allocator adds.
 const ENTRY_SIZE: usize = 40;
 
 /// An entry of a list, as it is written.
@@ -40,6 +40,11 @@ impl<T: Entry> Listing<T> {
     /// About how much memory it takes, in bytes.
     pub(super) fn weight(&self) -> usize {
         self.entries.iter().map(|entry| entry.text().len() + ENTRY_SIZE).sum()
+    }
+
+    /// All of it, in its own order.
+    pub(super) fn entries(&self) -> &[T] {
+        &self.entries
     }
 
     /// A part of it, in its own order. `after` is an entry, or in a sorted list any text.

@@ -466,7 +466,7 @@ impl CachedRegistry {
         .boxed()
     }
 
-    async fn list_tags(&self, repository: &Repository, page: &PageRequest) -> Result<Page<Tag>> {
+    async fn listed_tags(&self, repository: &Repository) -> Result<Arc<Listing<Tag>>> {
         let scope = self.scope(repository);
         let fetch = || {
             let tags = self.request(repository, scope, |registry, repository| {
@@ -483,10 +483,7 @@ impl CachedRegistry {
         };
         let cache = &self.cache;
         let answer = cache.tags.ask(scope.tags(), self.list_terms(), &self.trouble, &fetch).await?;
-        match cache.note(LISTING, answer) {
-            Some(listing) => Ok(listing.page(page)),
-            None => Err(RegistryError::RepositoryUnknown(repository.to_string())),
-        }
+        cache.note(LISTING, answer).ok_or_else(|| RegistryError::RepositoryUnknown(repository.to_string()))
     }
 
     async fn list_repositories(&self, page: &PageRequest) -> Result<Page<Repository>> {
@@ -857,7 +854,18 @@ fn read_manifest(digest: &Digest, file: &Bytes) -> Option<StoredManifest> {
 
 impl Registry for CachedRegistry {
     fn tags<'a>(&'a self, repository: &'a Repository, page: &'a PageRequest) -> Answer<'a, Page<Tag>> {
-        Box::pin(self.list_tags(repository, page))
+        Box::pin(async move { Ok(self.listed_tags(repository).await?.page(page)) })
+    }
+
+    fn all_tags<'a>(&'a self, repository: &'a Repository, limit: usize) -> Answer<'a, Vec<Tag>> {
+        Box::pin(async move {
+            let listing = self.listed_tags(repository).await?;
+            let tags = listing.entries();
+            if tags.len() > limit {
+                return Err(RegistryError::TooMany { what: "tags", limit });
+            }
+            Ok(tags.to_vec())
+        })
     }
 
     fn repositories<'a>(&'a self, page: &'a PageRequest) -> Answer<'a, Page<Repository>> {

@@ -4,6 +4,7 @@
 //! `org.opencontainers.image.ref.name`; a manifest without tags has an entry without it.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -284,15 +285,9 @@ impl Index {
         let mut at = 0;
         while at < body.len() {
             let Some(entry) = scan_entry(&body[at..]) else { return Err(text) };
+            let start = head + at;
             at += entry.length;
-            let part = |range: Range<usize>| Part::new(head + at - entry.length + range.start, range.len());
-            index.entries.push(Entry {
-                text: part(0..entry.length),
-                digest: part(entry.digest),
-                media_type: part(entry.media_type),
-                is_named: entry.tag.is_some(),
-                tag: entry.tag.map(part).unwrap_or_default(),
-            });
+            index.entries.push(entry.found(start));
             match body.as_bytes().get(at) {
                 Some(b',') if at + 1 < body.len() => at += 1,
                 Some(_) => return Err(text),
@@ -324,6 +319,10 @@ impl Index {
     /// Reads the entry that stands there.
     fn note(&mut self, place: Range<usize>) {
         let text = &self.text[place.clone()];
+        if let Some(entry) = scan_entry(text).filter(|entry| entry.length == text.len()) {
+            self.entries.push(entry.found(place.start));
+            return;
+        }
         let fields = match serde_json::from_str::<Fields>(text) {
             Ok(fields) => fields,
             // No object, or one with members of other types than they should have.
@@ -461,9 +460,7 @@ impl Index {
         let is_new = |tag: &&Tag| self.position_of(tag).is_none() && !self.has_lone_tags;
         let has_nameless = positions.iter().any(|&at| !self.entries[at].is_named);
         if has_nameless || !wanted.iter().all(is_new) {
-            let mut changed = self.clone();
-            changed.list(manifest, &wanted);
-            return Some(Change::Rewritten(changed));
+            return Some(Change::Rewritten(self.with(manifest, &wanted)));
         }
         let entry = match positions.first() {
             Some(&at) => self.str(self.entries[at].text).to_owned(),
@@ -511,8 +508,39 @@ impl Index {
 
     /// The same index without a tag; its manifest stays listed. `None` where there is no such tag.
     pub(super) fn without_tag(&self, tag: &Tag) -> Option<Self> {
-        let mut changed = self.clone();
-        changed.remove_tag(tag).then_some(changed)
+        self.without_tags(&[tag])
+    }
+
+    /// The same index without tags, however often each is there. A manifest stays listed, once where it has no name any longer.
+    fn without_tags(&self, tags: &[&Tag]) -> Option<Self> {
+        let is_removed = |entry: &Entry| {
+            let tag = self.str(entry.tag);
+            tags.iter().any(|removed| removed.as_str() == tag)
+        };
+        let removed = self.entries.iter().filter(|entry| is_removed(entry));
+        // How many entries there are of each manifest that loses a tag.
+        let mut left: HashMap<&str, usize> = removed.map(|entry| (self.str(entry.digest), 0)).collect();
+        if left.is_empty() {
+            return None;
+        }
+        for entry in &self.entries {
+            if let Some(count) = left.get_mut(self.str(entry.digest)) {
+                *count += 1;
+            }
+        }
+        let mut texts = Vec::with_capacity(self.entries.len());
+        for entry in &self.entries {
+            let text = self.str(entry.text);
+            if !is_removed(entry) {
+                texts.push(Cow::Borrowed(text));
+                continue;
+            }
+            match left.get_mut(self.str(entry.digest)) {
+                Some(count) if *count > 1 && !entry.digest.is_empty() => *count -= 1,
+                _ => texts.push(Cow::Owned(without_tag(text))),
+            }
+        }
+        Some(self.of_entries(texts.iter().map(AsRef::as_ref)))
     }
 
     /// The same index without manifests and their tags. `None` where none of them has an entry.
@@ -534,57 +562,31 @@ impl Index {
         index
     }
 
-    /// Lists a manifest and points tags at it that do not point there yet.
-    fn list(&mut self, manifest: &Descriptor, tags: &[&Tag]) {
-        if !self.has(&manifest.digest) {
-            self.push(&text_of(manifest));
+    /// The same index with a manifest listed, and with tags pointing at it that do not point there yet.
+    fn with(&self, manifest: &Descriptor, tags: &[&Tag]) -> Self {
+        let mut index = self.without_tags(tags).unwrap_or_else(|| self.clone());
+        if !index.has(&manifest.digest) {
+            index.push(&text_of(manifest));
         }
+        let positions: Vec<usize> = index.positions(&manifest.digest).collect();
+        let Some(&first) = positions.first().filter(|_| !tags.is_empty()) else { return index };
+        let entry = index.str(index.entries[first].text);
+        let mut texts: Vec<Cow<str>> =
+            index.entries.iter().map(|entry| index.str(entry.text).into()).collect();
+        // An entry whose name is no tag is somebody else's: it keeps its name.
+        let mut free = positions.iter().filter(|&&at| !index.entries[at].is_named);
         for tag in tags {
-            self.remove_tag(tag);
-            let positions: Vec<usize> = self.positions(&manifest.digest).collect();
-            // An entry whose name is no tag is somebody else's: it keeps its name.
-            let free = positions.iter().find(|&&at| !self.entries[at].is_named);
-            let text = |at: usize| with_tag(self.str(self.entries[at].text), tag);
-            if let Some(&at) = free {
-                self.replace(at, Some(&text(at)));
-            } else if let Some(&at) = positions.first() {
-                self.push(&text(at));
+            match free.next() {
+                Some(&at) => texts[at] = with_tag(index.str(index.entries[at].text), tag).into(),
+                None => texts.push(with_tag(entry, tag).into()),
             }
         }
+        index.of_entries(texts.iter().map(AsRef::as_ref))
     }
 
     fn push(&mut self, text: &str) {
         let added = Added::of(self, std::iter::once(text));
         self.add(&added);
-    }
-
-    /// Puts another entry where one is, or nothing.
-    fn replace(&mut self, position: usize, text: Option<&str>) {
-        let texts = self
-            .entries
-            .iter()
-            .enumerate()
-            .filter_map(|(at, entry)| if at == position { text } else { Some(self.str(entry.text)) });
-        *self = self.of_entries(texts);
-    }
-
-    /// Removes a tag. `false` where there is no such tag.
-    fn remove_tag(&mut self, tag: &Tag) -> bool {
-        let is_there = |index: &Self, entry: &Entry| index.str(entry.tag) == tag.as_str();
-        let mut is_found = false;
-        while let Some(position) = self.entries.iter().position(|entry| is_there(self, entry)) {
-            is_found = true;
-            let entry = &self.entries[position];
-            let digest = self.str(entry.digest);
-            let same = self.entries.iter().filter(|other| self.str(other.digest) == digest).count();
-            if !digest.is_empty() && same > 1 {
-                self.replace(position, None);
-            } else {
-                let text = without_tag(self.str(entry.text));
-                self.replace(position, Some(&text));
-            }
-        }
-        is_found
     }
 }
 
@@ -594,6 +596,20 @@ struct Scanned {
     digest: Range<usize>,
     media_type: Range<usize>,
     tag: Option<Range<usize>>,
+}
+
+impl Scanned {
+    /// The entry that begins there in the document.
+    fn found(self, start: usize) -> Entry {
+        let part = |range: Range<usize>| Part::new(start + range.start, range.len());
+        Entry {
+            text: part(0..self.length),
+            digest: part(self.digest),
+            media_type: part(self.media_type),
+            is_named: self.tag.is_some(),
+            tag: self.tag.map(part).unwrap_or_default(),
+        }
+    }
 }
 
 /// Reads an entry as [`text_of`] and [`with_tag`] write it, and nothing else.
@@ -811,6 +827,39 @@ mod tests {
     }
 
     #[test]
+    fn a_tag_that_is_there_very_often_goes_at_once() {
+        let one = manifest(b"1");
+        let other = manifest(b"2");
+        let entry = |manifest: &Descriptor| with_tag(&text_of(manifest), &tag("v1"));
+        let all = [&one, &other].repeat(50_000);
+        let all: Vec<String> = all.into_iter().map(entry).collect();
+        let index = parse(&format!("{{\"manifests\":[{}]}}", all.join(",")));
+        let left = index.without_tag(&tag("v1")).unwrap();
+        let listed = [(None, one.digest.hex()[..2].to_owned()), (None, other.digest.hex()[..2].to_owned())];
+        assert_eq!(shape(&left), listed);
+        let Some(Change::Rewritten(moved)) = index.put(&manifest(b"3"), &[tag("v1")]) else { panic!() };
+        assert_eq!(shape(&moved)[..2], listed);
+        assert_eq!(moved.entries().count(), 3);
+        assert_eq!(moved.tagged(&tag("v1")), Some(manifest(b"3").digest));
+    }
+
+    #[test]
+    fn tags_move_together() {
+        let mut index = Index::default();
+        let (one, two) = (manifest(b"1"), manifest(b"2"));
+        let tags: Vec<Tag> = (0..64).map(|number| tag(&format!("t{number}"))).collect();
+        assert!(put(&mut index, &one, &tags));
+        assert!(put(&mut index, &two, &[]));
+        assert!(put(&mut index, &two, &tags));
+        assert_eq!(index.entries().count(), 65, "one stays listed without a name, and no name is lost");
+        assert!(tags.iter().all(|tag| index.tagged(tag).as_ref() == Some(&two.digest)));
+        assert!(put(&mut index, &one, &tags[..2]));
+        assert_eq!(index.entries().count(), 64, "the name of one is used, and another comes");
+        assert_eq!(index.tagged(&tags[1]), Some(one.digest));
+        assert_eq!(index.tagged(&tags[2]), Some(two.digest));
+    }
+
+    #[test]
     fn what_other_tools_wrote_is_kept() {
         let text = r#"{"extra":1,"manifests":[{"digest":"md5:0","annotations":{"org.opencontainers.image.ref.name":"x"}},{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b","size":1,"annotations":{"org.opencontainers.image.ref.name":"host/name:tag","k":"v"},"own":true},7],"schemaVersion":2}"#;
         let (mut index, is_plain) = Index::parse(text.as_bytes().to_vec()).unwrap();
@@ -935,7 +984,7 @@ mod tests {
 
         /// However tags are pushed and deleted, what is remembered is what would be read.
         #[test]
-        fn what_is_remembered_is_what_is_written(steps in prop::collection::vec((0_u8..4, 0_u8..6, 0_u8..5), 0..40)) {
+        fn what_is_remembered_is_what_is_written(steps in prop::collection::vec((0_u8..5, 0_u8..6, 0_u8..5), 0..40)) {
             let mut index = Index::default();
             let mut expected: std::collections::BTreeMap<String, Digest> = std::collections::BTreeMap::new();
             for (kind, content, name) in steps {
@@ -950,9 +999,14 @@ mod tests {
                         index = index.without_manifests(|digest| *digest == content.digest).unwrap_or(index);
                         expected.retain(|_, digest| *digest != content.digest);
                     }
-                    _ => {
+                    3 => {
                         put(&mut index, &content, std::slice::from_ref(&name));
                         expected.insert(name.to_string(), content.digest);
+                    }
+                    _ => {
+                        let names = [name, tag("t0"), tag("t9")];
+                        put(&mut index, &content, &names);
+                        expected.extend(names.map(|name| (name.to_string(), content.digest.clone())));
                     }
                 }
                 let tags: Vec<_> = index.tags_from(|_| false).map(ToOwned::to_owned).collect();

@@ -75,21 +75,21 @@ impl Layout {
             let _ = fs::remove_file(&spare_path);
             return Ok(file);
         }
-        let (file, name, _scratch) = if let Some(file) = bring_up_to_date(&spare_path, document, spare)? {
-            (file, spare_path.clone(), None)
-        } else {
-            let name = beside(&path)?;
-            let scratch = Scratch(name.clone());
-            let mut file = OpenOptions::new().write(true).create_new(true).open(&name)?;
-            file.write_all(&document.rest(0, ROOM))?;
-            file.sync_all()?;
-            (file, name, Some(scratch))
-        };
         // Where links are missing or used up nothing is kept, and the next document is written anew.
         let kept = Scratch(spare_path.with_extension("old"));
         let _ = fs::remove_file(&kept.0);
         let is_kept = (self.link)(&path, &kept.0).is_ok();
-        fs::rename(&name, &path)?;
+        let file = match bring_up_to_date(&spare_path, document, spare)? {
+            Some(file) if fs::rename(&spare_path, &path).is_ok() => file,
+            _ => {
+                let beside = Scratch(beside(&path)?);
+                let mut file = OpenOptions::new().write(true).create_new(true).open(&beside.0)?;
+                file.write_all(&document.rest(0, ROOM))?;
+                file.sync_all()?;
+                fs::rename(&beside.0, &path)?;
+                file
+            }
+        };
         if is_kept {
             let _ = fs::rename(&kept.0, &spare_path);
         }

@@ -19,6 +19,9 @@ const REPOSITORIES: usize = 65_536;
 /// How many bytes their lists may take: of 10,000 repositories with 30 versions each, or of 30 with 10,000.
 const LISTS: usize = 128 * 1024 * 1024;
 
+/// How many bytes of annotations are kept for lists of referrers. Who may push decides how many there are.
+const ANNOTATIONS: usize = 32 * 1024 * 1024;
+
 /// Everything that is remembered.
 pub(super) struct Memory {
     repositories: Mutex<HashMap<Repository, Arc<InMemory>>>,
@@ -26,11 +29,48 @@ pub(super) struct Memory {
     used: AtomicUsize,
     /// [`LISTS`] but in tests.
     pub(super) limit: usize,
+    /// For annotations: [`ANNOTATIONS`] but in tests.
+    pub(super) room: Room,
 }
 
 impl Default for Memory {
     fn default() -> Self {
-        Self { repositories: Mutex::default(), used: AtomicUsize::new(0), limit: LISTS }
+        Self {
+            repositories: Mutex::default(),
+            used: AtomicUsize::new(0),
+            limit: LISTS,
+            room: Room::new(ANNOTATIONS),
+        }
+    }
+}
+
+/// Room for so many bytes, which is taken and given back.
+#[derive(Clone, Debug)]
+pub(super) struct Room(Arc<AtomicUsize>);
+
+impl Room {
+    pub(super) fn new(size: usize) -> Self {
+        Self(Arc::new(AtomicUsize::new(size)))
+    }
+
+    /// Takes so many bytes until the answer is dropped; `None` where there is no room for them.
+    pub(super) fn take(&self, size: usize) -> Option<Taken> {
+        let less = |left: usize| left.checked_sub(size);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok()?;
+        Some(Taken { size, room: self.clone() })
+    }
+}
+
+/// Bytes that were taken of a [`Room`].
+#[derive(Debug)]
+pub(super) struct Taken {
+    size: usize,
+    room: Room,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.room.0.fetch_add(self.size, Ordering::Relaxed);
     }
 }
 

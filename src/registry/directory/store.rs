@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::io::{self, ErrorKind, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use tokio::sync::Semaphore;
 
 use super::DirectoryOptions;
 use super::index::{Change, Index};
-use super::index_file::Document;
+use super::index_file::{Document, links};
 use super::layout::{Layout, Lock, Scratch, flush_folder};
-use super::memory::{InMemory, Loaded, Memory};
+use super::memory::{InMemory, Loaded, Memory, Taken};
 use super::reading::Recent;
 use super::stamp::{REFRESH_AFTER, Stamp, Verified};
 use super::usage::Usage;
@@ -33,9 +33,11 @@ use crate::registry::{
     StoredManifest,
 };
 
-/// How many referrers a page has at most: with their annotations some megabytes, which is what clients read of a list.
+/// How many referrers a page has at most.
 const MAX_REFERRERS: usize = 100;
-/// Annotations over this are in the manifest alone and not in lists of referrers: they are kept in memory for these.
+/// How many bytes a page of referrers has, unless one of them alone is longer: clients read some megabytes of a list.
+const MAX_REFERRERS_SIZE: usize = 2 * 1024 * 1024;
+/// Annotations up to this are kept in memory for lists of referrers; longer ones are read from the manifest for each list.
 const MAX_ANNOTATIONS: usize = 32 * 1024;
 
 /// `index.json` is read into memory. At some 300 bytes a manifest this is room for 400,000 in one repository.
@@ -63,9 +65,21 @@ pub(super) struct Store {
 
 /// What a manifest says of others.
 pub(super) struct References {
+    /// As lists of referrers have it, but for annotations where no room is taken for them.
     descriptor: Descriptor,
+    annotations: Annotations,
     children: Vec<Digest>,
     subject: Option<Digest>,
+}
+
+/// Where a manifest's annotations are.
+enum Annotations {
+    /// Nobody asks for them, or there are none.
+    Unused,
+    /// In its descriptor.
+    Kept { _room: Taken },
+    /// In the manifest alone: they are long, or there is no room.
+    InManifest,
 }
 
 impl Store {
@@ -372,10 +386,15 @@ impl Store {
         let children = manifest.entries().iter().map(|entry| entry.digest.clone()).collect();
         let subject = manifest.subject.as_ref().map(|subject| subject.digest.clone());
         let size: usize = manifest.annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
-        if subject.is_some() && size <= MAX_ANNOTATIONS {
+        let annotations = if subject.is_none() || size == 0 {
+            Annotations::Unused
+        } else if let Some(room) = (size <= MAX_ANNOTATIONS).then(|| self.memory.room.take(size)).flatten() {
             descriptor.annotations = manifest.annotations;
-        }
-        Some(Arc::new(References { descriptor, children, subject }))
+            Annotations::Kept { _room: room }
+        } else {
+            Annotations::InManifest
+        };
+        Some(Arc::new(References { descriptor, annotations, children, subject }))
     }
 
     /// A page of the manifests whose subject is `digest`, in the order of their digests.
@@ -396,15 +415,35 @@ impl Store {
             .references(repository, &memory, &loaded)
             .values()
             .filter(|references| references.subject.as_ref() == Some(digest))
-            .map(|references| &references.descriptor)
-            .filter(|descriptor| {
-                artifact_type.is_none() || descriptor.artifact_type.as_deref() == artifact_type
+            .filter(|references| {
+                artifact_type.is_none() || references.descriptor.artifact_type.as_deref() == artifact_type
             })
-            .filter(|descriptor| descriptor.digest.as_str() > after)
-            .cloned();
-        // Descriptors hold what strangers annotated, so a page has a limit of its own.
+            .filter(|references| references.descriptor.digest.as_str() > after);
+        // Descriptors hold what strangers annotated, so a page has limits of its own.
         let count = request.count.unwrap_or(MAX_REFERRERS).min(MAX_REFERRERS);
-        Ok(page(found, Some(count), |descriptor| descriptor.digest.as_str()))
+        let (mut items, mut size) = (Vec::<Descriptor>::new(), 0);
+        for references in found.take(if count == 0 { 0 } else { count + 1 }) {
+            let descriptor = self.with_annotations(repository, references);
+            // As it is sent: what has to be escaped is up to six times as long.
+            size += serde_json::to_vec(&descriptor).map_or(0, |text| text.len());
+            if items.len() == count || (size > MAX_REFERRERS_SIZE && !items.is_empty()) {
+                let next = items.last().map(|last| last.digest.to_string());
+                return Ok(Page { items, next });
+            }
+            items.push(descriptor);
+        }
+        Ok(Page { items, next: None })
+    }
+
+    /// The descriptor with all annotations of its manifest. What cannot be read any longer is listed as it is known.
+    fn with_annotations(&self, repository: &Repository, references: &References) -> Descriptor {
+        let mut descriptor = references.descriptor.clone();
+        if matches!(references.annotations, Annotations::InManifest) {
+            let manifest = self.read_manifest(repository, &descriptor.digest).ok();
+            let manifest = manifest.and_then(|bytes| Manifest::parse(&descriptor.media_type, &bytes).ok());
+            descriptor.annotations = manifest.map(|manifest| manifest.annotations).unwrap_or_default();
+        }
+        descriptor
     }
 
     // Writing manifests and tags. The caller has this process's turn; the lock is for other processes.
@@ -702,7 +741,10 @@ impl Store {
     ) -> Result<bool> {
         let source = match from {
             Some(from) => self.layout.blob(from, digest),
-            None => self.layout.shared_blob(digest),
+            None => match self.held_blob(digest)? {
+                Some(held) => held,
+                None => return Ok(false),
+            },
         };
         let own = self.layout.blob(repository, digest);
         let mount = || -> io::Result<bool> {
@@ -724,6 +766,21 @@ impl Store {
             Ok(true)
         };
         mount().map_err(writing(&own))
+    }
+
+    /// A content that any repository has. One that all of them have deleted is still there until the next collection, and must not
+    /// come back by its digest alone.
+    fn held_blob(&self, digest: &Digest) -> Result<Option<PathBuf>> {
+        let shared = self.layout.shared_blob(digest);
+        match fs::metadata(&shared) {
+            Ok(metadata) if links(&metadata) > 1 => return Ok(Some(shared)),
+            Ok(_) => {}
+            Err(error) if is_absent(&error) => return Ok(None),
+            Err(error) => return Err(reading(&shared)(error)),
+        }
+        // Deleted, or every repository has a copy, as where there are no links.
+        let names = self.repository_names()?;
+        Ok(names.iter().map(|name| self.layout.blob(name, digest)).find(|path| path.is_file()))
     }
 
     /// Removes a blob's or manifest's file. The shared copy is left to the collection of garbage.

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use tempfile::TempDir;
 
+use super::memory::Room;
 use super::*;
 use crate::oci::{ByteRange, IMAGE_INDEX, IMAGE_MANIFEST};
 use crate::registry::{BytesSource, Condition};
@@ -306,6 +307,29 @@ async fn where_links_fail_contents_are_copied() {
         }
         assert_eq!(push(&registry, "acme/vpc", "layer", &["v1"]).await.unwrap(), manifest);
         assert_eq!(fs::read_dir(folder.path().join("_uploads")).unwrap().count(), 0);
+    }
+}
+
+#[tokio::test]
+async fn what_every_repository_has_deleted_is_not_mounted_again() {
+    for has_links in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut registry = open(&folder);
+        if !has_links {
+            let store = Arc::get_mut(&mut registry.store).unwrap();
+            store.layout.link = |_, _| Err(ErrorKind::Unsupported.into());
+        }
+        let digest = put(&registry, "acme/vpc", "layer").await;
+        let mount = async |to: &str| registry.mount(&name(to), &digest, None).await.unwrap();
+        assert!(mount("acme/other").await, "links: {has_links}");
+        registry.delete_blob(&name("acme/vpc"), &digest).await.unwrap();
+        assert!(mount("acme/third").await, "links: {has_links}");
+        for repository in ["acme/other", "acme/third"] {
+            registry.delete_blob(&name(repository), &digest).await.unwrap();
+        }
+        assert!(!mount("acme/vpc").await, "links: {has_links}");
+        put(&registry, "acme/vpc", "layer").await;
+        assert!(mount("acme/other").await, "links: {has_links}");
     }
 }
 
@@ -817,26 +841,59 @@ async fn a_manifest_that_says_wrong_sizes_is_refused() {
 }
 
 #[tokio::test]
-async fn a_page_of_referrers_has_an_end_and_holds_no_endless_annotations() {
+async fn a_page_of_referrers_has_an_end_and_every_annotation() {
     let folder = tempfile::tempdir().unwrap();
     let registry = open(&folder);
     let config = put(&registry, "acme/vpc", "{}").await;
     let subject = Digest::of(b"not there yet");
     for number in 0..102 {
-        let long = if number == 0 { "x".repeat(1 << 20) } else { number.to_string() };
+        // The last of the long ones is longer yet when it is written as JSON.
+        let long = match number {
+            0..3 => number.to_string().repeat(1 << 20),
+            3 => "\u{1}".repeat(300_000),
+            _ => number.to_string(),
+        };
         let manifest = serde_json::json!({"schemaVersion": 2, "layers": [], "annotations": {"a": long},
             "config": {"mediaType": "a/b", "digest": config, "size": 2},
             "subject": {"mediaType": IMAGE_MANIFEST, "digest": subject, "size": 1}});
         put_json(&registry, "acme/vpc", IMAGE_MANIFEST, &manifest, &[]).await.unwrap();
     }
     let vpc = name("acme/vpc");
-    let page = registry.referrers(&vpc, &subject, None, &PageRequest::default()).await.unwrap();
-    assert_eq!(page.items.len(), 100);
-    let rest = PageRequest::after(page.next.expect("there are more"));
-    let rest = registry.referrers(&vpc, &subject, None, &rest).await.unwrap();
-    assert_eq!((rest.items.len(), rest.next), (2, None));
-    let without = page.items.iter().chain(&rest.items).filter(|item| item.annotations.is_empty()).count();
-    assert_eq!(without, 1);
+    let (mut seen, mut request) = (Vec::new(), PageRequest::default());
+    loop {
+        let page = registry.referrers(&vpc, &subject, None, &request).await.unwrap();
+        let length = serde_json::to_string(&page.items).unwrap().len();
+        assert!(page.items.len() <= 100 && length <= 2 << 20, "{} of {length} bytes", page.items.len());
+        seen.extend(page.items);
+        match page.next {
+            Some(next) => request = PageRequest::after(next),
+            None => break,
+        }
+    }
+    assert_eq!(seen.len(), 102);
+    assert_eq!(seen.iter().filter(|item| item.annotations["a"].len() >= 300_000).count(), 4);
+    let none = PageRequest { count: Some(0), after: None };
+    let none = registry.referrers(&vpc, &subject, None, &none).await.unwrap();
+    assert_eq!((none.items.len(), none.next), (0, None));
+
+    // Where there is no room to keep them they are the same, and what was kept gives its room back.
+    let mut other = open(&folder);
+    Arc::get_mut(&mut other.store).unwrap().memory.room = Room::new(7);
+    let page = other.referrers(&vpc, &subject, None, &PageRequest::default()).await.unwrap();
+    assert_eq!(page.items[..], seen[..page.items.len()]);
+    assert!(other.store.memory.room.take(4).is_none(), "some are kept");
+    for number in 0..2 {
+        let config = put(&other, "acme/vpc", &number.to_string()).await;
+        let manifest = serde_json::json!({"schemaVersion": 2, "layers": [], "annotations": {"a": "b"},
+            "config": {"mediaType": "a/b", "digest": config, "size": 1}});
+        put_json(&other, "acme/vpc", IMAGE_MANIFEST, &manifest, &[]).await.unwrap();
+        other.referrers(&vpc, &subject, None, &PageRequest::default()).await.unwrap();
+    }
+    for item in seen {
+        other.delete_manifest(&vpc, &item.digest).await.unwrap();
+    }
+    assert_eq!(other.referrers(&vpc, &subject, None, &PageRequest::default()).await.unwrap().items, []);
+    assert!(other.store.memory.room.take(7).is_some(), "all of it is free again");
 }
 
 /// Tags a manifest whose entry in the list is some kilobytes long, so that the list soon is too.
@@ -962,6 +1019,37 @@ async fn only_a_spare_list_that_is_what_it_should_be_is_used() {
         assert!(!spare.exists());
     }
     assert_eq!(fs::read_dir(&repository).unwrap().count(), 2, "`_oci` and `_lock`");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_spare_list_that_cannot_take_the_place_is_written_anew() {
+    use std::os::unix::fs::MetadataExt;
+    let folder = tempfile::tempdir().unwrap();
+    let registry = open(&folder);
+    let mut expected = Vec::new();
+    for number in 0..20 {
+        expected.push(format!("v{number:02}"));
+        push_long(&registry, &expected[number]).await;
+    }
+    let repository = folder.path().join("repos/acme/long");
+    // An operator moves a repository to another disk, where neither link nor rename leads.
+    let Ok(elsewhere) = tempfile::tempdir_in("/dev/shm") else { return };
+    let device = |path: &Path| fs::metadata(path).unwrap().dev();
+    if device(elsewhere.path()) == device(folder.path()) {
+        return;
+    }
+    let (layout, moved) = (repository.join("_oci"), elsewhere.path().join("layout"));
+    let copied = std::process::Command::new("cp").arg("-a").args([&layout, &moved]).status().unwrap();
+    assert!(copied.success() && repository.join("_index").is_file());
+    fs::remove_dir_all(&layout).unwrap();
+    std::os::unix::fs::symlink(&moved, &layout).unwrap();
+    for number in 20..24 {
+        expected.push(format!("v{number:02}"));
+        push_long(&registry, &expected[number]).await;
+        assert_eq!(tags_on_disk(&folder), expected);
+    }
+    assert_eq!(tags(&open(&folder), "acme/long").await, expected);
 }
 
 #[tokio::test]

@@ -30,6 +30,8 @@ pub(super) struct Usage {
 struct Measure {
     at: Instant,
     bytes: u64,
+    /// Whether something was refused because of it.
+    has_refused: bool,
 }
 
 impl Usage {
@@ -43,11 +45,14 @@ impl Usage {
         let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = |measure: &Measure| expected <= quota.saturating_sub(measure.bytes);
         let is_believed = |measure: &Measure| {
-            measure.at.elapsed() < if fits(measure) { MEASURE_AGAIN } else { DOUBT_AFTER }
+            let is_enough = fits(measure) && !measure.has_refused;
+            measure.at.elapsed() < if is_enough { MEASURE_AGAIN } else { DOUBT_AFTER }
         };
         let measure = match measured.filter(is_believed) {
             Some(measure) => measure,
-            None => *measured.insert(Measure { at: Instant::now(), bytes: measure(layout)? }),
+            None => {
+                *measured.insert(Measure { at: Instant::now(), bytes: measure(layout)?, has_refused: false })
+            }
         };
         if fits(&measure) { Ok(()) } else { Err(exceeded(quota)) }
     }
@@ -58,6 +63,7 @@ impl Usage {
         let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(measure) = measured.as_mut() else { return Ok(()) };
         if bytes > quota.saturating_sub(measure.bytes) {
+            measure.has_refused = true;
             return Err(exceeded(quota));
         }
         measure.bytes += bytes;

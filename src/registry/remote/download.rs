@@ -319,8 +319,8 @@ mod tests {
         let mut pace = Pace::new(second * 30, 1000);
         assert!(!pace.is_too_slow(second * 59, 1));
         assert!(!pace.is_too_slow(second, 60_000), "a minute is looked at as one");
-        assert!((0..1000).all(|_| !pace.is_too_slow(second, 1000)));
+        assert!((0..1000).all(|_| !pace.is_too_slow(second, 10_000)));
         // What came fast at first does not make up for what drips later.
-        assert!((0..60).any(|_| pace.is_too_slow(second, 1)));
+        assert!((0..120).any(|_| pace.is_too_slow(second, 1)), "two minutes hold a whole one");
     }
 }

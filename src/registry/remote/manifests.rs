@@ -237,16 +237,22 @@ impl RemoteRegistry {
                 self.subject_of(repository, digest).await?.map(|subject| (subject, digest))
             }
         };
+        self.send_delete(repository, reference).await?;
+        // Not before: a signature that could not be deleted has to be found still.
+        match listed_under {
+            Some((subject, digest)) => self.drop_referrer(repository, &subject, digest).await,
+            None => Ok(()),
+        }
+    }
+
+    /// One DELETE.
+    pub(super) async fn send_delete(&self, repository: &Repository, reference: &Reference) -> Result<()> {
         let scopes = Scopes::delete(repository);
         let call =
             Call::new(Method::DELETE, format!("v2/{repository}/manifests/{reference}"), scopes.clone());
         let response = self.client.write(call).await?;
         if response.status().is_success() {
-            // Not before: a signature that could not be deleted has to be found still.
-            return match listed_under {
-                Some((subject, digest)) => self.drop_referrer(repository, &subject, digest).await,
-                None => Ok(()),
-            };
+            return Ok(());
         }
         let operation = match reference {
             Reference::Tag(_) => "deleting tags",

@@ -25,6 +25,9 @@ mod blobs;
 mod client;
 mod download;
 mod existence;
+#[cfg(test)]
+#[path = "../../../tests/fuzz/remote.rs"]
+pub(crate) mod fuzz_targets;
 mod host;
 mod manifests;
 mod paging;

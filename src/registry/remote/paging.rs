@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures_util::future::try_join;
 use reqwest::header::{HeaderMap, LINK};
 use reqwest::{Method, Response, StatusCode};
-use serde::de::{Error as _, IgnoredAny, SeqAccess, Visitor};
+use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use url::Url;
 use url::form_urlencoded;
@@ -102,24 +102,66 @@ impl<'de> Visitor<'de> for EntriesVisitor {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Entries, A::Error> {
-        /// A text, or something else.
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Entry {
-            Text(String),
-            Other(IgnoredAny),
-        }
         let (mut texts, mut count) = (Vec::new(), 0);
-        while let Some(entry) = entries.next_element()? {
+        while let Some(Entry(entry)) = entries.next_element()? {
             count += 1;
             if count > MAX_PAGE_ENTRIES {
                 return Err(A::Error::custom("too many entries"));
             }
-            if let Entry::Text(text) = entry {
-                texts.push(text);
-            }
+            texts.extend(entry);
         }
         Ok(Entries(texts))
+    }
+}
+
+/// A text, or something else. Read as it comes: there are many.
+struct Entry(Option<String>);
+
+impl<'de> Deserialize<'de> for Entry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(EntryVisitor).map(Self)
+    }
+}
+
+struct EntryVisitor;
+
+impl<'de> Visitor<'de> for EntryVisitor {
+    type Value = Option<String>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an entry")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Option<String>, E> {
+        Ok(Some(text.to_owned()))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Option<String>, E> {
+        Ok(None)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Option<String>, E> {
+        Ok(None)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Option<String>, E> {
+        Ok(None)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Option<String>, E> {
+        Ok(None)
+    }
+
+    fn visit_unit<E>(self) -> Result<Option<String>, E> {
+        Ok(None)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, entries: A) -> Result<Option<String>, A::Error> {
+        IgnoredAny.visit_seq(entries).map(|_| None)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Option<String>, A::Error> {
+        IgnoredAny.visit_map(fields).map(|_| None)
     }
 }
 
@@ -175,7 +217,7 @@ pub(super) async fn read_all<T>(
     limit: usize,
 ) -> Result<Vec<T>>
 where
-    T: FromStr + Clone + Eq + Hash + Ord + ToString,
+    T: FromStr + Clone + Hash + Ord + ToString,
 {
     let open =
         |after: Option<String>| async move { open_page(client, habits, list, None, after.as_deref()).await };
@@ -185,19 +227,23 @@ where
         let after = pages.request.after.clone();
         // A link to the same page again is the end.
         let link = current.link.as_deref().map(link_after).filter(|link| Some(link) != after.as_ref());
-        let (raw, opened) = if link.is_some() {
-            let (opened, raw) = try_join(open(link), current.read(client, list)).await?;
-            (raw, Some(opened))
-        } else {
-            (current.read(client, list).await?, None)
+        let opening = async {
+            match link {
+                Some(link) => open(Some(link)).await.map(Some),
+                None => Ok(None),
+            }
         };
-        let page = shape(raw, None, after.as_deref());
-        let next = page.next.filter(|next| Some(next) != after.as_ref());
-        empty = if page.items.is_empty() { empty + 1 } else { 0 };
-        if empty == MAX_EMPTY_PAGES && next.is_some() {
-            return Err(client.transport.protocol("its list goes on without any entry"));
-        }
-        if !pages.take(Page { items: page.items, next })? {
+        let taking = async {
+            let page = shape(current.read(client, list).await?, None, after.as_deref());
+            let next = page.next.filter(|next| Some(next) != after.as_ref());
+            empty = if page.items.is_empty() { empty + 1 } else { 0 };
+            if empty == MAX_EMPTY_PAGES && next.is_some() {
+                return Err(client.transport.protocol("its list goes on without any entry"));
+            }
+            pages.take(Page { items: page.items, next })
+        };
+        let (opened, has_more) = try_join(opening, taking).await?;
+        if !has_more {
             return Ok(pages.entries);
         }
         current = match opened {
@@ -239,11 +285,11 @@ fn shape<T: FromStr + Clone + Ord + ToString>(
         return Page { items, next };
     }
     // Also an entry that is passed over; but not one that would be taken for a query.
-    let last = raw.entries.into_iter().filter(|entry| !entry.starts_with(QUERY_MARK)).max();
+    let last = || raw.entries.into_iter().filter(|entry| !entry.starts_with(QUERY_MARK)).max();
     let next = match raw.link {
         Some(query) => Some(link_after(&query)),
         // A full page without `Link`: there may be more.
-        None if !ignores_last && raw.asked == Some(came) => last,
+        None if !ignores_last && raw.asked == Some(came) => last(),
         None => None,
     };
     Page { items, next }
@@ -325,9 +371,10 @@ pub(super) fn next_query(client: &Client, response: &Response) -> Result<Option<
 
 /// The link to the next page leads to another host, or cannot be read.
 #[derive(Debug, PartialEq, Eq)]
-struct ElsewhereError;
+pub(super) struct ElsewhereError;
 
-fn next_page(base: &Url, headers: &HeaderMap) -> Result<Option<String>, ElsewhereError> {
+/// The query of the next page; `base` is where this one is.
+pub(super) fn next_page(base: &Url, headers: &HeaderMap) -> Result<Option<String>, ElsewhereError> {
     for value in headers.get_all(LINK) {
         let Some(target) = next_target(value.to_str().map_err(|_| ElsewhereError)?)? else { continue };
         let target = base.join(&target).map_err(|_| ElsewhereError)?;

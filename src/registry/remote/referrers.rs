@@ -84,7 +84,7 @@ impl RemoteRegistry {
                 let items = index.manifests.unwrap_or_default();
                 Ok(Some(Page { items, next: next.map(|query| format!("{QUERY_MARK}{query}")) }))
             }
-            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => Ok(None),
+            status if has_no_list(status) => Ok(None),
             _ => {
                 let subject = Subject::Repository(repository);
                 let purpose = Purpose { operation: "listing referrers", subject };
@@ -161,19 +161,19 @@ impl RemoteRegistry {
     ) -> Result<bool> {
         let tag = Tag::of_referrers(subject);
         // What others wrote is kept as it is, known fields and unknown ones.
-        let mut index = match self.read_manifest(repository, &Reference::Tag(tag.clone())).await {
+        let (mut index, stored) = match self.read_manifest(repository, &Reference::Tag(tag.clone())).await {
             Ok(found) => {
                 let parsed = Manifest::parse(&found.media_type, &found.bytes)?;
                 if edit.is_done(parsed.entries()) {
                     return Ok(true);
                 }
-                serde_json::from_slice(&found.bytes).unwrap_or(Value::Null)
+                (serde_json::from_slice(&found.bytes).unwrap_or(Value::Null), Some(found.digest))
             }
             Err(error) if error.is_not_found() => {
                 if edit.is_done(&[]) {
                     return Ok(true);
                 }
-                json!({"schemaVersion": 2, "mediaType": IMAGE_INDEX, "manifests": []})
+                (json!({"schemaVersion": 2, "mediaType": IMAGE_INDEX, "manifests": []}), None)
             }
             Err(error) => return Err(error),
         };
@@ -184,13 +184,32 @@ impl RemoteRegistry {
             Edit::Add(descriptor) => {
                 entries.push(serde_json::to_value(descriptor).map_err(|_| unreadable())?);
             }
-            // The tag stays, with whatever is left: to delete a tag is more than many registries can.
             Edit::Remove(digest) => entries.retain(|entry| entry["digest"] != digest.as_str()),
         }
-        // Not as a push of a manifest: a subject in a stranger's index would lead on to the next index, without end.
-        self.put(repository, &Reference::Tag(tag), &[], IMAGE_INDEX, &Bytes::from(index.to_string())).await?;
+        let emptied = stored.filter(|_| entries.is_empty());
+        // A list of nothing goes, by its digest: a tag that somebody has moved on meanwhile is left alone like that.
+        let is_gone = match emptied {
+            None => false,
+            Some(digest) => match self.send_delete(repository, &Reference::Digest(digest)).await {
+                Ok(()) => true,
+                Err(error) if error.is_not_found() => true,
+                // Where that may not be, it stays as a list of nothing.
+                Err(RegistryError::Unsupported { .. } | RegistryError::Denied { .. }) => false,
+                Err(error) => return Err(error),
+            },
+        };
+        if !is_gone {
+            // Not as a push of a manifest: a subject in a stranger's index would lead on to the next index, without end.
+            let bytes = Bytes::from(index.to_string());
+            self.put(repository, &Reference::Tag(tag), &[], IMAGE_INDEX, &bytes).await?;
+        }
         Ok(edit.is_done(&self.read_fallback(repository, subject).await?))
     }
+}
+
+/// Whether a status says that there is no list of referrers at all, and no more than that.
+fn has_no_list(status: StatusCode) -> bool {
+    matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED)
 }
 
 /// A change of the index under the tag.

@@ -1226,8 +1226,10 @@ async fn without_referrers() -> Scripted {
             }
             "DELETE" => match kept.get(&request.path) {
                 Some((_, body)) if String::from_utf8_lossy(body).contains("a/kept") => status(405),
-                Some(_) => {
-                    kept.remove(&request.path);
+                Some((_, body)) => {
+                    // Its tags go with it.
+                    let body = body.clone();
+                    kept.retain(|_, (_, other)| *other != body);
                     status(202)
                 }
                 None => status(404),
@@ -1289,6 +1291,9 @@ async fn a_referrer_that_is_deleted_leaves_the_tag_for_its_subject() {
     assert_eq!(listed().await, digests[1..]);
     remote.delete_manifest(&repository(), &digests[1]).await.unwrap();
     assert_eq!(listed().await, []);
+    let reference = Reference::Tag(Tag::of_referrers(&subject));
+    let error = remote.manifest(&repository(), &reference).await.unwrap_err();
+    assert!(error.is_not_found(), "a list of nothing is none: {error}");
     let error = remote.delete_manifest(&repository(), &digests[1]).await.unwrap_err();
     assert!(error.is_not_found(), "{error}");
     assert_eq!(
@@ -1360,14 +1365,27 @@ async fn referrers_come_in_pages_as_small_as_they_are_wanted() {
 #[tokio::test]
 async fn a_refusal_is_never_taken_for_no_referrers() {
     for code in [401, 403, 429, 500] {
-        let server = Scripted::start(move |request, _| match request.path.as_str() {
-            "/v2/" => status(200),
-            _ => reply(code, &[], r#"{"errors":[{"code":"DENIED"}]}"#),
+        let server = Scripted::open(move |request| {
+            let is_list = request.path.contains("/referrers/");
+            if is_list { reply(code, &[], r#"{"errors":[{"code":"DENIED"}]}"#) } else { status(404) }
         })
         .await;
         let found =
             remote(&server).referrers(&repository(), &Digest::of(b"x"), None, &PageRequest::default()).await;
         assert!(found.is_err(), "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_tag_for_referrers_is_never_taken_for_none() {
+    for code in [401, 403, 429, 500] {
+        let server = Scripted::open(move |request| {
+            let is_list = request.path.contains("/referrers/");
+            if is_list { status(404) } else { reply(code, &[], r#"{"errors":[{"code":"DENIED"}]}"#) }
+        })
+        .await;
+        let (remote, page) = (remote(&server), PageRequest::default());
+        assert!(remote.referrers(&repository(), &Digest::of(b"x"), None, &page).await.is_err(), "{code}");
     }
 }
 

@@ -15,8 +15,9 @@ use crate::registry::{PageRequest, UploadId};
 /// shorter than its `n` of 1,000 for the last one, so the limit has to be well above that.
 const MAX_PAGE_SIZE: usize = 10_000;
 
-/// How many `tag` parameters a manifest is pushed with at most: far above what a release needs, and a header line each.
-const MAX_TAGS: usize = 100;
+/// How many `tag` parameters a manifest is pushed with at most: far above what a release needs. The answer has a header line for each,
+/// and clients written in Python or Rust read a hundred lines at most.
+const MAX_TAGS: usize = 64;
 
 /// One request of the distribution API (distribution specification 1.1, "Endpoints").
 #[derive(Clone, Debug, PartialEq, Eq)]

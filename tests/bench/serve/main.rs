@@ -9,6 +9,7 @@
 
 mod blobs;
 mod client;
+mod copy;
 mod memory;
 mod modules;
 mod peers;
@@ -67,6 +68,8 @@ enum Section {
     Memory,
     /// Blobs beside other servers
     Blobs,
+    /// `ocimod copy` beside crane
+    Copy,
     /// Pushes beside another registry, and by how much is there already; and the start
     Pushes,
 }
@@ -91,6 +94,7 @@ fn main() -> Result<ExitCode> {
             Section::VersionsCold => versions_cold::measure(&mut report, options.rounds)?,
             Section::Memory => memory::measure(&mut report)?,
             Section::Blobs => blobs::measure(&mut report, options.rounds)?,
+            Section::Copy => copy::measure(&mut report, options.rounds)?,
             Section::Pushes => pushes::measure(&mut report, options.rounds)?,
         }
     }

@@ -32,10 +32,7 @@ pub(crate) struct Server {
 impl Server {
     /// The most memory that it ever had, in MiB.
     pub(crate) fn peak_memory(&self) -> Result<f64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM")?;
-        let kibibytes: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
-        Ok(kibibytes / 1024.0)
+        peak_memory(self.child.id())
     }
 
     /// How long it was on a processor so far, in seconds.
@@ -49,6 +46,14 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The most memory that a process ever had, in MiB.
+pub(crate) fn peak_memory(process: u32) -> Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM")?;
+    let kibibytes: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kibibytes / 1024.0)
 }
 
 /// The fields `utime` and `stime` of `stat` (`proc_pid_stat(5)`, 14 and 15), in seconds.

@@ -9,3 +9,4 @@ mod other_hosts;
 mod outage;
 mod registry;
 mod self_contained;
+mod tokens;

@@ -97,6 +97,72 @@ fn oras_pushes_attaches_discovers_and_pulls() {
 }
 
 #[test]
+fn regctl_pushes_attaches_lists_copies_and_deletes() {
+    let Some(regctl) = clients::find("regctl") else { return };
+    let (ocimod, serve, digest) = served();
+    let home = ocimod.home.path();
+    let folder = ocimod.folder("regctl");
+    write(&folder, &[("note.txt", "a note\n"), ("signature.txt", "a signature\n")]);
+    let plain = format!("reg={},tls=disabled", serve.address);
+    let say_here = |arguments: &[&str]| {
+        let mut command = isolated(&regctl, home);
+        run(command.current_dir(&folder).args(["--verbosity", "error", "--host", &plain]).args(arguments))
+            .success()
+            .stdout
+    };
+    let repository = format!("{}/acme/notes", serve.address);
+    let note = format!("{repository}:v1.0.0");
+    let put = ["artifact", "put", "--file"];
+    say_here(&[&put[..], &["note.txt", "--artifact-type", "application/vnd.acme.note", &note]].concat());
+    let kind = "application/vnd.acme.signature";
+    say_here(&[&put[..], &["signature.txt", "--artifact-type", kind, "--subject", &note]].concat());
+    assert_eq!(
+        say_here(&["tag", "ls", &repository]),
+        "v1.0.0\n",
+        "the list of referrers is the registry's own"
+    );
+    let found = say_here(&[
+        "artifact",
+        "list",
+        &note,
+        "--filter-artifact-type",
+        kind,
+        "--format",
+        "{{ len .Descriptors }}",
+    ]);
+    assert_eq!(found.trim(), "1");
+    assert_eq!(say_here(&["artifact", "get", "--subject", &note]), "a signature\n");
+    let repositories = say_here(&["repo", "ls", &serve.address]);
+    assert_eq!(repositories, "acme/label/null\nacme/notes\n");
+
+    // A module, as it is; blobs are mounted.
+    let (module, copied) = (
+        format!("{}/acme/label/null:v1.0.0", serve.address),
+        format!("{}/mirror/label:v1.0.0", serve.address),
+    );
+    say_here(&["image", "copy", "--digest-tags", "--referrers", &module, &copied]);
+    assert_eq!(say_here(&["manifest", "head", &copied]).trim(), digest);
+    // A blob above its limit for one request goes in pieces.
+    let large: Vec<u8> = (0..3_000_000_u32).map(|number| (number % 251) as u8).collect();
+    std::fs::write(folder.join("large.bin"), &large).expect("the folder is ours");
+    let pieces = format!("{plain},blobMax=1000000,blobChunk=700000");
+    let mut command = isolated(&regctl, home);
+    let file = std::fs::File::open(folder.join("large.bin")).expect("it was written");
+    command.args(["--verbosity", "error", "--host", &pieces, "blob", "put", &repository]).stdin(file);
+    let pushed = run(&mut command).success().stdout;
+    let mut command = isolated(&regctl, home);
+    command.args(["--verbosity", "error", "--host", &plain, "blob", "head", &repository, pushed.trim()]);
+    let head = run(&mut command).success().stdout;
+    assert!(head.contains("Content-Length: 3000000"), "{head}");
+
+    say_here(&["tag", "delete", &copied]);
+    say_here(&["manifest", "delete", &format!("{}/mirror/label@{digest}", serve.address)]);
+    let gone = run(isolated(&regctl, home).args(["--host", &plain, "manifest", "head", &copied]));
+    gone.fails_with(1);
+    assert_eq!(say_here(&["manifest", "head", &module]).trim(), digest);
+}
+
+#[test]
 fn crane_pushes_an_image_over_a_version_only_once() {
     let Some(crane) = clients::find("crane") else { return };
     let (ocimod, serve, digest) = served();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use ocimod::oci::{Digest, IMAGE_MANIFEST};
 use ocimod::registry::remote::RemoteRegistry;
-use ocimod::registry::{BytesSource, PageRequest, Registry, RegistryError};
+use ocimod::registry::{BytesSource, FileSource, PageRequest, Registry, RegistryError};
 
 use super::server::{Hostile, Step, answer};
 use super::{ends, options, remote, repository, tag};
@@ -144,30 +144,52 @@ async fn a_refusal_that_drips_or_does_not_end_says_what_its_status_says() {
         vec![Step::Endless(b" ".repeat(64 * 1024))],
         vec![Step::Hang],
     ] {
-        let server = Hostile::start(move |_| {
-            let head = b"HTTP/1.1 404 Not Found\r\ncontent-length: 1000000000\r\n\r\n".to_vec();
-            [vec![Step::Send(head)], steps.clone()].concat()
-        })
-        .await;
-        let error = manifest(&server).await;
-        assert!(error.is_not_found(), "{error}");
-        assert!(server.sent() < BUFFERS, "{}", server.sent());
+        for length in ["", "content-length: 1000000000\r\n"] {
+            let (head, steps) = (format!("HTTP/1.1 404 Not Found\r\n{length}\r\n"), steps.clone());
+            let server = Hostile::start(move |_| {
+                [vec![Step::Send(head.clone().into_bytes())], steps.clone()].concat()
+            })
+            .await;
+            let error = manifest(&server).await;
+            assert!(error.is_not_found(), "{error}");
+            assert!(server.sent() < BUFFERS, "{}", server.sent());
+        }
     }
+}
+
+async fn blob(server: &Hostile) -> RegistryError {
+    let (registry, repository, digest) = (remote(server), repository(), Digest::of(b"content"));
+    ends((&*registry as &dyn Registry).small_blob(&repository, &digest, u64::MAX)).await.unwrap_err()
+}
+
+/// The beginning of a blob of `length` bytes, and what comes of it.
+async fn blob_of(length: usize, steps: Vec<Step>) -> Hostile {
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\ncont").into_bytes();
+    Hostile::start(move |_| [vec![Step::Send(head.clone())], steps.clone()].concat()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_blob_that_drips_is_given_up_though_it_never_pauses() {
-    let server = Hostile::start(|_| {
-        let head = b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n".to_vec();
-        vec![Step::Send(head), Step::Drip(b"x".to_vec(), Duration::from_millis(10))]
-    })
-    .await;
-    let registry = remote(&server);
-    let blob =
-        (&*registry as &dyn Registry).small_blob(&repository(), &Digest::of(b"content"), u64::MAX).await;
-    let blob = ends(std::future::ready(blob)).await;
-    assert!(matches!(blob, Err(RegistryError::Unavailable { .. })), "{blob:?}");
+    let server = blob_of(1_000_000_000, vec![Step::Drip(b"x".to_vec(), Duration::from_millis(10))]).await;
+    let error = blob(&server).await;
+    assert!(matches!(error, RegistryError::Unavailable { .. }), "{error}");
     assert_eq!(server.requests().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blob_that_pauses_is_given_up() {
+    let server = blob_of(7, vec![Step::Hang]).await;
+    let error = blob(&server).await;
+    assert!(matches!(error, RegistryError::Unavailable { .. }), "{error}");
+    assert_eq!(server.requests().len(), 2, "taken up as often as anything is tried, and no more");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blob_that_never_gets_on_is_given_up() {
+    let server = blob_of(7, Vec::new()).await;
+    let error = blob(&server).await;
+    assert!(matches!(error, RegistryError::Unavailable { .. }), "{error}");
+    assert_eq!(server.requests().len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -182,8 +204,11 @@ async fn an_upload_that_is_taken_by_drops_is_given_up() {
     // Far more than loopback takes in that time by drops, and less than it takes in one go.
     options.timeouts.least_rate = 64 << 20;
     options.retry.tries = 1;
-    let content = Bytes::from(vec![7; 32 << 20]);
-    let (digest, source) = (Digest::of(&content), BytesSource(content));
+    let content = vec![7; 32 << 20];
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &content).unwrap();
+    // Read piece by piece, so that there is always another one soon.
+    let (digest, source) = (Digest::of(&content), FileSource::new(file.path(), content.len() as u64));
     let registry = RemoteRegistry::new(options).unwrap();
     let error = ends(registry.put_blob(&repository(), &digest, &source)).await.unwrap_err();
     assert!(matches!(error, RegistryError::Unavailable { .. }), "{error}");

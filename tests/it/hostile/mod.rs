@@ -27,7 +27,7 @@ use ocimod::operations::routes::{RepositoryTemplate, Routes, Target};
 use ocimod::operations::{NoProgress, OperationError, prepare::Naming, published, pull, push};
 use ocimod::registry::credentials::CredentialSource;
 use ocimod::registry::remote::{RemoteOptions, RemoteRegistry, RetryPolicy, Timeouts};
-use ocimod::registry::{Registry, SharedRegistry};
+use ocimod::registry::{BytesSource, Condition, NewManifest, Registry, SharedRegistry};
 use ocimod::server::{App, ServerOptions};
 use serde_json::Value;
 use tower::ServiceExt as _;
@@ -36,7 +36,7 @@ use self::server::{Hostile, Request as Asked, Step, answer};
 use crate::support::modules::example;
 
 /// However slow the machine is, nothing that ends takes longer.
-const END: Duration = Duration::from_mins(1);
+const END: Duration = Duration::from_secs(30);
 
 /// A client that loses patience soon.
 fn options(server: &Hostile) -> RemoteOptions {
@@ -84,7 +84,7 @@ fn routes(registry: SharedRegistry) -> Routes {
 
 /// A module as it is published: its manifest, and the blobs that this names.
 #[derive(Clone)]
-struct Module {
+pub(crate) struct Module {
     manifest: Value,
     media_type: String,
     blobs: Vec<(Digest, Vec<u8>)>,
@@ -93,7 +93,7 @@ struct Module {
 
 impl Module {
     /// A good one.
-    async fn good() -> Self {
+    pub(crate) async fn good() -> Self {
         let (_folder, store) = crate::conformance::directory();
         let request = push::PushRequest {
             source: example("terraform-null-label"),
@@ -157,6 +157,21 @@ impl Module {
             },
             _ => answer(404, &[], b""),
         }
+    }
+
+    /// Puts it into a store, as version 1.0.0.
+    pub(crate) async fn store(&self, store: &dyn Registry, repository: &Repository) {
+        for (digest, bytes) in &self.blobs {
+            store.put_blob(repository, digest, &BytesSource(bytes.clone().into())).await.unwrap();
+        }
+        let manifest = NewManifest {
+            media_type: self.media_type.clone(),
+            bytes: self.manifest.to_string().into(),
+            digest: None,
+            tags: vec!["v1.0.0".parse().unwrap()],
+            condition: Condition::None,
+        };
+        store.put_manifest(repository, &manifest).await.unwrap();
     }
 
     /// A registry that has it, and nothing else.

@@ -3,6 +3,7 @@
 mod mirror;
 mod mirrors;
 pub(crate) mod packages;
+mod yank;
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

@@ -1,5 +1,6 @@
 //! What the integration tests share: folders, programs, servers that end with the test.
 
+pub(crate) mod answer;
 pub(crate) mod clients;
 pub(crate) mod docker_registry;
 pub(crate) mod modules;

@@ -1,0 +1,134 @@
+//! What belongs to a repository of a layout: whatever its listed manifests lead to.
+//!
+//! All repositories share one folder of blobs there, so that a blob is in the file says nothing. What a manifest of the repository
+//! names is readable in it, and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use bytes::Bytes;
+
+use crate::oci::{Descriptor, Digest, MANIFEST_TYPES, Manifest};
+use crate::registry::{RegistryError, Result};
+
+use super::index::Listed;
+
+/// Annotations over this are in the manifest alone and not in lists of referrers: they are kept in memory for these.
+const MAX_ANNOTATIONS: usize = 32 * 1024;
+/// The same for those of a whole repository.
+const MAX_ALL_ANNOTATIONS: usize = 64 * 1024 * 1024;
+/// A repository with more contents is broken off: some 150 MB of memory.
+pub(super) const MAX_CONTENTS: usize = 1_000_000;
+
+/// A manifest of a repository.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    /// As a list of referrers gives it.
+    pub(super) descriptor: Descriptor,
+    /// The manifests that it lists.
+    children: Vec<Digest>,
+    pub(super) subject: Option<Digest>,
+}
+
+/// What can be read in a repository.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reach {
+    pub(super) manifests: BTreeMap<Digest, Known>,
+    blobs: HashSet<Digest>,
+    /// How many bytes of annotations are kept.
+    annotations: usize,
+}
+
+impl Reach {
+    /// Follows everything that is listed. What cannot be read hides what it leads to, and nothing else.
+    pub(super) fn of(listed: &Listed, read: impl Fn(&Digest) -> Result<Bytes>) -> Result<Self> {
+        let mut reach = Self::default();
+        let mut open: Vec<_> =
+            listed.entries().map(|entry| (entry.digest.clone(), entry.media_type.clone())).collect();
+        while let Some((digest, media_type)) = open.pop() {
+            if reach.manifests.contains_key(&digest) {
+                continue;
+            }
+            if !MANIFEST_TYPES.contains(&media_type.as_str()) {
+                // An index may list what is no manifest.
+                reach.blobs.insert(digest);
+                continue;
+            }
+            let parsed = read(&digest).and_then(|bytes| Ok((Manifest::parse(&media_type, &bytes)?, bytes)));
+            let (manifest, bytes) = match parsed {
+                Ok(parsed) => parsed,
+                Err(error) => {
+                    tracing::warn!(%digest, %error, "a manifest in the layout cannot be read");
+                    continue;
+                }
+            };
+            let children = manifest.entries().iter();
+            open.extend(children.map(|child| (child.digest.clone(), child.media_type.clone())));
+            reach.add(Descriptor::new(&media_type, digest, bytes.len() as u64), manifest);
+            if reach.size() > MAX_CONTENTS {
+                return Err(RegistryError::TooMany {
+                    what: "contents of one repository",
+                    limit: MAX_CONTENTS,
+                });
+            }
+        }
+        Ok(reach)
+    }
+
+    /// Takes in a manifest; what it lists is another's matter.
+    pub(super) fn add(&mut self, mut descriptor: Descriptor, manifest: Manifest) {
+        self.blobs.extend(manifest.config.iter().chain(&manifest.layers).map(|blob| blob.digest.clone()));
+        let is_manifest = |child: &&Descriptor| MANIFEST_TYPES.contains(&child.media_type.as_str());
+        let (children, blobs): (Vec<_>, Vec<_>) = manifest.entries().iter().partition(is_manifest);
+        self.blobs.extend(blobs.into_iter().map(|blob| blob.digest.clone()));
+        let children = children.into_iter().map(|child| child.digest.clone()).collect();
+        descriptor.artifact_type = manifest.referrer_type().map(str::to_owned);
+        let subject = manifest.subject.map(|subject| subject.digest);
+        let size: usize = manifest.annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
+        if subject.is_some() && size <= MAX_ANNOTATIONS && self.annotations + size <= MAX_ALL_ANNOTATIONS {
+            self.annotations += size;
+            descriptor.annotations = manifest.annotations;
+        }
+        self.manifests.insert(descriptor.digest.clone(), Known { descriptor, children, subject });
+    }
+
+    /// Whether a blob can be read. Manifests are blobs too, to those who ask for them as such.
+    pub(super) fn has_blob(&self, digest: &Digest) -> bool {
+        self.blobs.contains(digest) || self.manifests.contains_key(digest)
+    }
+
+    /// Everything, manifests among it.
+    pub(super) fn contents(&self) -> impl Iterator<Item = &Digest> {
+        self.blobs.iter().chain(self.manifests.keys())
+    }
+
+    /// How much memory this takes, in contents.
+    pub(super) fn size(&self) -> usize {
+        self.blobs.len() + self.manifests.len()
+    }
+
+    /// The manifests that these lead to, and those that are about any of them, and so on.
+    pub(super) fn kept<'a>(&'a self, roots: impl Iterator<Item = &'a Digest>) -> BTreeSet<&'a Digest> {
+        let mut about: BTreeMap<&Digest, Vec<&Digest>> = BTreeMap::new();
+        for (digest, known) in &self.manifests {
+            if let Some(subject) = &known.subject {
+                about.entry(subject).or_default().push(digest);
+            }
+        }
+        let mut kept = BTreeSet::new();
+        let mut open: Vec<&Digest> = roots.collect();
+        while let Some(digest) = open.pop() {
+            if let Some((digest, known)) = self.manifests.get_key_value(digest)
+                && kept.insert(digest)
+            {
+                open.extend(&known.children);
+                open.extend(about.get(digest).into_iter().flatten());
+            }
+        }
+        kept
+    }
+
+    /// The manifests that others list.
+    pub(super) fn listed_by_others(&self) -> HashSet<&Digest> {
+        self.manifests.values().flat_map(|known| &known.children).collect()
+    }
+}
