@@ -163,7 +163,6 @@ impl Client {
             in_place_of: host(&self.in_place_of)?,
             asks_for_tokens: None,
             is_registry: None,
-            answers_cue: None,
         }))?;
         Ok(ExitStatus::Done)
     }

@@ -241,7 +241,8 @@ impl Classify for RegistryError {
             Self::BlobUnknown(_)
             | Self::DigestMismatch { .. }
             | Self::SizeMismatch { .. }
-            | Self::ManifestInvalid(_) => ErrorKind::Damaged,
+            | Self::ManifestInvalid(_)
+            | Self::Refused(_) => ErrorKind::Damaged,
             Self::NoCatalog | Self::Unsupported { .. } => ErrorKind::Unsupported,
             Self::OutOfOrder { .. }
             | Self::RangeNotSatisfiable { .. }

@@ -3,7 +3,7 @@
 //! Manifests are parsed for reading alone. Their bytes are kept and passed on as they came, since a re-serialised
 //! manifest has another digest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -225,21 +225,26 @@ impl Manifest {
     /// Whether an index keeps all that an earlier one gave: every entry, and for each system the same first choice. Then who has used the
     /// earlier one finds what it found there.
     pub fn extends(&self, earlier: &Self) -> bool {
-        fn system(entry: &Descriptor) -> Option<(&str, &str)> {
-            entry.platform.as_ref().map(|platform| (platform.os.as_str(), platform.architecture.as_str()))
+        /// The first entry for each system.
+        fn first_choices(manifest: &Manifest) -> HashMap<(&str, &str), &Descriptor> {
+            let mut choices = HashMap::new();
+            for entry in manifest.entries() {
+                if let Some(platform) = &entry.platform {
+                    choices.entry((platform.os.as_str(), platform.architecture.as_str())).or_insert(entry);
+                }
+            }
+            choices
         }
-        let first_choice = |manifest: &'_ Self, entry: &Descriptor| -> Option<Digest> {
-            let mut entries = manifest.entries().iter();
-            entries.find(|other| system(other) == system(entry)).map(|first| first.digest.clone())
-        };
+        // In a stranger's index there may be a great many, so each is looked up, and not looked for.
+        let text = |entry: &Descriptor| serde_json::to_string(entry).ok();
+        let entries: HashSet<_> = self.entries().iter().filter_map(text).collect();
+        let choices = first_choices(self);
         earlier.is_index()
             && self.is_index()
             && earlier.artifact_type == self.artifact_type
             && earlier.subject == self.subject
-            && earlier.entries().iter().all(|entry| {
-                self.entries().contains(entry)
-                    && (system(entry).is_none() || first_choice(self, entry) == first_choice(earlier, entry))
-            })
+            && earlier.entries().iter().all(|entry| text(entry).is_some_and(|text| entries.contains(&text)))
+            && first_choices(earlier).iter().all(|(system, entry)| choices.get(system) == Some(entry))
     }
 
     /// The type that a list of referrers gives: the artifact's, else, for an image manifest, that of its configuration

@@ -12,6 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde::Serialize;
 
+use super::cue_view::VIEW;
 use crate::module::{Host, TofuAddress};
 
 /// The text is no address of a server.
@@ -147,8 +148,6 @@ pub struct ClientSetupRequest {
     pub asks_for_tokens: Option<bool>,
     /// Whether it is a registry for OCI clients too; `None` where that is not known.
     pub is_registry: Option<bool>,
-    /// Whether CUE finds its modules there; `None` where that is not known.
-    pub answers_cue: Option<bool>,
 }
 
 /// What a user pastes.
@@ -167,7 +166,7 @@ pub struct ClientSetup {
     /// A module block.
     pub module_block: String,
     /// `CUE_REGISTRY`: a line for a shell.
-    pub cue_registry: Option<String>,
+    pub cue_registry: String,
     /// Lines for a shell by which OCI clients come to know the token, or a first one to try.
     pub oci_clients: Vec<String>,
     /// What is to be known beside.
@@ -209,7 +208,7 @@ impl ClientSetup {
             module_block: format!(
                 "module \"vpc\" {{\n  source  = \"{host}/NAMESPACE/NAME/SYSTEM\"\n  version = \"~> 1.0\"\n}}"
             ),
-            cue_registry: request.answers_cue.unwrap_or(true).then(|| cue_registry(server)),
+            cue_registry: cue_registry(server),
             oci_clients: if is_registry { oci_clients(server, has_tokens) } else { Vec::new() },
             notes: notes(server, &host, in_place_of.as_ref(), is_registry),
             url: server.url(),
@@ -224,7 +223,7 @@ impl ClientSetup {
             ("the token, in the same file", self.credentials_block.as_deref()),
             ("or the token in the environment", self.token_variable.as_deref()),
             ("in a configuration", Some(self.module_block.as_str())),
-            ("for CUE", self.cue_registry.as_deref()),
+            ("for CUE", Some(self.cue_registry.as_str())),
         ];
         let commands = self.oci_clients.iter().map(|command| ("for OCI clients", Some(command.as_str())));
         let parts = texts.into_iter().chain(commands);
@@ -264,7 +263,7 @@ fn token_variable(host: &str) -> String {
 fn cue_registry(server: &ServerAddress) -> String {
     // On this machine CUE takes plain http for granted, and refuses to be told.
     let scheme = if server.is_tls || is_loopback(&server.name) { "" } else { "+insecure" };
-    format!("export CUE_REGISTRY={}{scheme}", server.authority())
+    format!("export CUE_REGISTRY={}/{VIEW}{scheme}", server.authority())
 }
 
 fn oci_clients(server: &ServerAddress, has_tokens: bool) -> Vec<String> {
@@ -303,11 +302,13 @@ fn notes(server: &ServerAddress, host: &str, in_place_of: Option<&Host>, is_regi
                 "The `host` block can be left out where {root}/.well-known/terraform.json leads to this server."
             ));
         }
-        if is_registry {
-            notes.push(format!(
+        notes.push(if is_registry {
+            format!(
                 "OCI clients and CUE know no path in front: for them {root}/v2/ has to lead to this server."
-            ));
-        }
+            )
+        } else {
+            format!("CUE knows no path in front: for it {root}/v2/ has to lead to this server.")
+        });
     }
     notes
 }
@@ -328,7 +329,6 @@ mod tests {
             in_place_of: None,
             asks_for_tokens: None,
             is_registry: None,
-            answers_cue: None,
         }
     }
 
@@ -354,7 +354,7 @@ mod tests {
 
         for CUE:
 
-          export CUE_REGISTRY=modules.acme-corp.example
+          export CUE_REGISTRY=modules.acme-corp.example/cue.mod
 
         for OCI clients:
 
@@ -385,7 +385,7 @@ mod tests {
 
         for CUE:
 
-          export CUE_REGISTRY=127.0.0.1:8080
+          export CUE_REGISTRY=127.0.0.1:8080/cue.mod
 
         for OCI clients:
 

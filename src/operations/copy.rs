@@ -282,7 +282,7 @@ impl Copier {
         for part in parts {
             // The semaphore is never closed.
             let Ok(turn) = Arc::clone(&self.turns).acquire_owned().await else { break };
-            if self.is_broken_off() {
+            if self.is_broken_off() || pair.is_refused() {
                 break;
             }
             let (copier, address, pair) = (Arc::clone(self), Arc::clone(&address), Arc::clone(&pair));

@@ -4,6 +4,7 @@
 //! as far as that is believed ([`super::embedded`]). What a registry cannot say at the moment is never taken for "there is none".
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -33,11 +34,35 @@ pub type MayRead<'a> = &'a (dyn Fn(&Place) -> bool + Send + Sync);
 
 /// A module as a client asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Asked {
-    /// Its address, which names no host.
-    pub address: TofuAddress,
-    /// The host that it has to be on, where the client means another one than this server's.
-    pub host: Option<Host>,
+pub enum Asked {
+    /// As OpenTofu and Terraform do.
+    Tofu {
+        /// Its address, which names no host.
+        address: TofuAddress,
+        /// The host that it has to be on, where the client means another one than this server's.
+        host: Option<Host>,
+    },
+    /// As `cue` does: by its path, which is a module file's own word and nothing else.
+    Cue(CuePath),
+}
+
+impl Asked {
+    /// The host that a client of OpenTofu's kind names.
+    fn host(&self) -> Option<&Host> {
+        match self {
+            Self::Tofu { host, .. } => host.as_ref(),
+            Self::Cue(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tofu { address, .. } => address.fmt(formatter),
+            Self::Cue(path) => path.fmt(formatter),
+        }
+    }
 }
 
 /// What a client may choose from.
@@ -78,8 +103,18 @@ pub struct Installable {
     pub place: Place,
     /// The zip.
     pub archive: Content,
-    /// Whether it is there as a part of another module.
-    pub is_embedded: bool,
+    /// Its own manifest; none where it is there as a part of another module.
+    pub stored: Option<Box<StoredModule>>,
+    /// What was found in the zip.
+    pub facts: Arc<ZipFacts>,
+}
+
+/// Where a version is, its zip not looked at yet.
+struct Located {
+    place: Place,
+    version: Version,
+    archive: Content,
+    stored: Option<Box<StoredModule>>,
 }
 
 /// Answers installing clients.
@@ -102,6 +137,15 @@ struct Own {
     /// The versions that they withdraw, also where others bring them along.
     yanked: HashSet<Version>,
     places: Vec<Place>,
+}
+
+/// What there is of a module, as the caller may see it.
+struct Gathered {
+    own: Own,
+    embedded: BTreeMap<Version, Claim>,
+    /// Whether anything was left out since the caller may not read it.
+    is_cut: bool,
+    found: Arc<Found>,
 }
 
 impl Own {
@@ -147,15 +191,33 @@ impl Installer {
 
     /// The modules that may be meant, best first: that of the host, else one of each host that there may be modules of.
     fn names(&self, asked: &Asked) -> Vec<ModuleName> {
-        let host = asked.host.as_ref().or(self.host.as_ref());
-        let hosts = host.map_or_else(|| self.routes.hosts(), |host| vec![host.clone()]);
-        hosts.iter().filter_map(|host| ModuleName::tofu(&asked.address, host).ok()).collect()
+        match asked {
+            Asked::Tofu { address, host } => {
+                let host = host.as_ref().or(self.host.as_ref());
+                let hosts = host.map_or_else(|| self.routes.hosts(), |host| vec![host.clone()]);
+                hosts.iter().filter_map(|host| ModuleName::tofu(address, host).ok()).collect()
+            }
+            Asked::Cue(path) => {
+                vec![tofu_name(path).unwrap_or_else(|| ModuleName::Cue(path.clone()))]
+            }
+        }
+    }
+
+    /// Every repository that a module may have of its own, best first. A module that `cue` asks for may be where the template has it and
+    /// where `cue` has it.
+    fn repositories(&self, asked: &Asked, module: &ModuleName) -> Result<Vec<Place>, RouteError> {
+        let mut places = self.routes.places(module)?;
+        if let Asked::Cue(path) = asked {
+            let theirs = self.routes.places(&ModuleName::Cue(path.clone()))?;
+            places.extend(theirs.into_iter().filter(|place| !places.contains(place)).collect::<Vec<_>>());
+        }
+        Ok(places)
     }
 
     /// Every repository that the module may have of its own.
     pub fn places(&self, asked: &Asked) -> Vec<Place> {
         let names = self.names(asked);
-        names.iter().filter_map(|name| self.routes.places(name).ok()).flatten().collect()
+        names.iter().filter_map(|name| self.repositories(asked, name).ok()).flatten().collect()
     }
 
     /// The versions of a module that a client may choose from.
@@ -174,7 +236,7 @@ impl Installer {
         let patience = self.search.patience();
         let looked = tokio::time::timeout(patience, async {
             if !self.search.completed(patience).await {
-                return Err(OperationError::NotSearchedYet { module: asked.address.to_string() });
+                return Err(OperationError::NotSearchedYet { module: asked.to_string() });
             }
             self.search.look_for_new(missed).await
         });
@@ -183,7 +245,7 @@ impl Installer {
             if self.search.is_complete() {
                 Ok(())
             } else {
-                Err(OperationError::NotSearchedYet { module: asked.address.to_string() })
+                Err(OperationError::NotSearchedYet { module: asked.to_string() })
             }
         })
     }
@@ -202,7 +264,7 @@ impl Installer {
 
     fn nothing(&self, asked: &Asked) -> OperationError {
         OperationError::NoModule {
-            module: asked.address.to_string(),
+            module: asked.to_string(),
             places: self.places(asked).iter().map(Place::name).collect(),
         }
     }
@@ -221,27 +283,10 @@ impl Installer {
 
     async fn offer(&self, asked: &Asked, module: ModuleName, may_read: MayRead<'_>) -> Result<Option<Offer>> {
         // Who may not know of it is told so by its name alone: what the registry says, or fails to say, would tell more.
-        if !self.routes.places(&module)?.iter().any(may_read) {
+        if !self.repositories(asked, &module)?.iter().any(may_read) {
             return Ok(None);
         }
-        let own = self.own(asked, &module, may_read).await?;
-        if !own.exists()
-            && self.search.is_complete()
-            && self.search.found().claims.about(module.path()).next().is_some()
-        {
-            // Only others know of it, and more of them may have come. What is known already does not fail for that.
-            if let Err(error) = self.look_further(asked, None).await {
-                tracing::warn!("the registry could not be looked through again: {error}");
-            }
-        }
-        let found = self.search.found_now().await;
-        let (mut embedded, mut is_cut) = (BTreeMap::new(), own.is_cut);
-        // Until everything was looked at, what others bring along adds to a module's own versions and does not stand for it.
-        if own.shown.is_some() || self.search.is_complete() {
-            let (believed, is_fewer) = self.embedded(asked, &module, &own, None, &found, may_read).await?;
-            embedded = believed;
-            is_cut |= is_fewer;
-        }
+        let Gathered { own, mut embedded, is_cut, found } = self.gather(asked, &module, may_read).await?;
         embedded.retain(|version, _| !own.yanked.contains(version));
         let mut versions = Vec::new();
         let Own { mut all, shown, yanked, .. } = own;
@@ -265,9 +310,54 @@ impl Installer {
         Ok(Some(Offer { module, own: published, versions, is_cut }))
     }
 
+    /// What there is of a module, withdrawn or not.
+    async fn gather(&self, asked: &Asked, module: &ModuleName, may_read: MayRead<'_>) -> Result<Gathered> {
+        let own = self.own(asked, module, may_read).await?;
+        if !own.exists()
+            && self.search.is_complete()
+            && self.search.found().claims.about(module.path()).next().is_some()
+        {
+            // Only others know of it, and more of them may have come. What is known already does not fail for that.
+            if let Err(error) = self.look_further(asked, None).await {
+                tracing::warn!("the registry could not be looked through again: {error}");
+            }
+        }
+        let found = self.search.found_now().await;
+        let (mut embedded, mut is_cut) = (BTreeMap::new(), own.is_cut);
+        // Until everything was looked at, what others bring along adds to a module's own versions and does not stand for it.
+        if own.shown.is_some() || self.search.is_complete() {
+            let (believed, is_fewer) = self.embedded(asked, module, &own, None, &found, may_read).await?;
+            embedded = believed;
+            is_cut |= is_fewer;
+        }
+        Ok(Gathered { own, embedded, is_cut, found })
+    }
+
+    /// Everything that a caller may know of a module, withdrawn versions included, for who looks for one by something else than its
+    /// version: its own repositories, and what others bring along.
+    pub(super) async fn known(
+        &self,
+        asked: &Asked,
+        may_read: MayRead<'_>,
+    ) -> Result<(Vec<Published>, Vec<Claim>)> {
+        self.require_some(asked, may_read, || self.nothing(asked))?;
+        let (mut own, mut embedded) = (Vec::new(), Vec::new());
+        for module in self.names(asked) {
+            let gathered = self.gather(asked, &module, may_read).await?;
+            own.extend(gathered.own.all.into_iter().filter(|published| may_read(&published.place)));
+            embedded.extend(gathered.embedded.into_values());
+        }
+        Ok((own, embedded))
+    }
+
+    /// Looks for what has come since a request that found nothing began.
+    pub(super) async fn look_again(&self, asked: &Asked, began: Instant) -> Result<()> {
+        self.look_further(asked, Some(began)).await
+    }
+
     /// The module's own repository.
     async fn own(&self, asked: &Asked, module: &ModuleName, may_read: MayRead<'_>) -> Result<Own> {
-        let places = self.routes.places(module)?;
+        let places = self.repositories(asked, module)?;
         let mut own = Own {
             all: Vec::new(),
             shown: None,
@@ -318,8 +408,12 @@ impl Installer {
     /// The placeholder host stands for any other; not for one that a client names, unless the repository does.
     fn is_meant(&self, asked: &Asked, module: &ModuleName, place: &Place, stored: Option<&CuePath>) -> bool {
         let path = module.path();
+        // What `cue` is shown under a path calls itself by it.
+        if let Asked::Cue(path) = asked {
+            return stored == Some(path);
+        }
         let is_named =
-            asked.host.is_none() || place.below_prefix().split('/').next() == Some(path.first_element());
+            asked.host().is_none() || place.below_prefix().split('/').next() == Some(path.first_element());
         match stored {
             None => is_named,
             Some(stored) if is_named => {
@@ -327,7 +421,7 @@ impl Installer {
                     && self
                         .host
                         .as_ref()
-                        .filter(|_| asked.host.is_none())
+                        .filter(|_| asked.host().is_none())
                         .is_none_or(|host| [host.as_str(), Host::INTERNAL].contains(&stored.first_element()))
             }
             Some(stored) => stored == path,
@@ -354,11 +448,19 @@ impl Installer {
             let (said, path) = (claim.module.version(), claim.module.base());
             !own.has(said)
                 && version.is_none_or(|version| version == said)
-                && asked.host.as_ref().is_none_or(|host| path.first_element() == host.as_str())
+                && match asked {
+                    Asked::Tofu { host, .. } => {
+                        host.as_ref().is_none_or(|host| path.first_element() == host.as_str())
+                    }
+                    Asked::Cue(asked) => path == asked,
+                }
         };
-        let claims = belief.believed(&found.claims, module).into_iter().filter(is_wanted);
+        let in_its_own_terms = self.in_its_own_terms(asked, module, own);
+        let claims = belief.believed(&found.claims, &in_its_own_terms).into_iter().filter(is_wanted);
         let true_ones: Vec<Option<Claim>> = stream::iter(claims)
-            .map(|claim| async move { Ok::<_, OperationError>(self.is_true(&claim).await?.then_some(claim)) })
+            .map(|claim| async move {
+                Ok::<_, OperationError>(self.is_true(asked, &claim).await?.then_some(claim))
+            })
             .buffered(CONCURRENCY)
             .try_collect()
             .await?;
@@ -375,8 +477,18 @@ impl Installer {
         Ok((settled, is_cut))
     }
 
+    /// The module by the name that says who shares its namespace. One that has the path of an OpenTofu module, and is only where `cue`
+    /// has its modules, is one of CUE's.
+    fn in_its_own_terms(&self, asked: &Asked, module: &ModuleName, own: &Own) -> ModuleName {
+        let Asked::Cue(path) = asked else { return module.clone() };
+        let cue = ModuleName::Cue(path.clone());
+        let theirs = self.routes.places(&cue).unwrap_or_default();
+        let is_theirs = own.exists() && own.all.iter().all(|published| theirs.contains(&published.place));
+        if is_theirs { cue } else { module.clone() }
+    }
+
     /// Whether the zip is a module's, and names no other one.
-    async fn is_true(&self, claim: &Claim) -> Result<bool> {
+    async fn is_true(&self, asked: &Asked, claim: &Claim) -> Result<bool> {
         let name = format!("{}@{}", claim.module.base(), claim.module.version());
         for holder in &claim.holders {
             let facts = match self.zips.of(&holder.place, &claim.archive).await {
@@ -389,16 +501,21 @@ impl Installer {
                 Err(error) => return Err(error),
             };
             return Ok(match &*facts {
-                ZipFacts::Good { has_tofu_files, module } => {
-                    let is_named = match module {
-                        NamedModule::None => true,
-                        NamedModule::Unreadable => false,
-                        NamedModule::Path(path) => published::same_module(path, claim.module.base()),
+                ZipFacts::Good { has_tofu_files, module, .. } => {
+                    let (is_named, is_readable) = match (asked, module) {
+                        (Asked::Tofu { .. }, NamedModule::None) => (true, *has_tofu_files),
+                        (Asked::Tofu { .. }, NamedModule::Path(path)) => {
+                            (published::same_module(path.base(), claim.module.base()), *has_tofu_files)
+                        }
+                        (Asked::Cue(_), NamedModule::Path(path)) => {
+                            (*path == claim.module.module_path(), true)
+                        }
+                        (Asked::Cue(_), NamedModule::None) | (_, NamedModule::Unreadable) => (false, false),
                     };
                     if !is_named {
                         tracing::warn!("{name} in {} is the zip of another module", holder.place.name());
                     }
-                    *has_tofu_files && is_named
+                    is_readable && is_named
                 }
                 ZipFacts::Refused(finding) => {
                     tracing::warn!("{name} in {} is passed over: {finding}", holder.place.name());
@@ -418,7 +535,7 @@ impl Installer {
         may_read: MayRead<'_>,
     ) -> Result<Installable> {
         self.require_some(asked, may_read, || OperationError::NoModule {
-            module: format!("{}@{version}", asked.address),
+            module: format!("{asked}@{version}"),
             places: self.places(asked).iter().map(Place::name).collect(),
         })?;
         let names = match self.names(asked) {
@@ -428,19 +545,24 @@ impl Installer {
         };
         let Some(module) = names.into_iter().next() else { return Err(self.nothing(asked)) };
         let mut outage = None;
-        let installable = match self.own_version(asked, &module, version, may_read, &mut outage).await? {
-            Some(installable) => installable,
+        let located = match self.own_version(asked, &module, version, may_read, &mut outage).await? {
+            Some(located) => located,
             None => match (self.embedded_version(asked, &module, version, may_read).await, outage) {
                 // It may have been pushed since the last list that is known.
                 (Err(OperationError::NoModule { .. }), Some(outage)) => return Err(outage),
                 (embedded, _) => embedded?,
             },
         };
-        match &*self.zips.of(&installable.place, &installable.archive).await? {
-            ZipFacts::Good { has_tofu_files: true, .. } => Ok(installable),
-            ZipFacts::Good { .. } => Err(OperationError::NotInstallable { module: module.to_string() }),
-            ZipFacts::Refused(finding) => Err(OperationError::refused(finding.clone())),
+        let Located { place, version, archive, stored } = located;
+        let facts = self.zips.of(&place, &archive).await?;
+        match (asked, &*facts) {
+            (_, ZipFacts::Refused(finding)) => return Err(OperationError::refused(finding.clone())),
+            (Asked::Tofu { .. }, ZipFacts::Good { has_tofu_files: false, .. }) => {
+                return Err(OperationError::NotInstallable { module: module.to_string() });
+            }
+            _ => {}
         }
+        Ok(Installable { module, version, place, archive, stored, facts })
     }
 
     /// The version in a repository of the module's own. `outage` is why one could not be asked that does not list the version.
@@ -451,8 +573,8 @@ impl Installer {
         version: &Version,
         may_read: MayRead<'_>,
         outage: &mut Option<OperationError>,
-    ) -> Result<Option<Installable>> {
-        for place in self.routes.places(module)?.into_iter().filter(may_read) {
+    ) -> Result<Option<Located>> {
+        for place in self.repositories(asked, module)?.into_iter().filter(may_read) {
             let stored = match stored_version(&place, version).await {
                 // What is embedded is there all the same, unless the last list that is known says that the repository has it.
                 Err(error) if error.is_passing() => {
@@ -472,17 +594,18 @@ impl Installer {
             };
             let Some(stored) = stored else { continue };
             self.take_note(&place, version);
-            let path = match stored.module_file().await? {
-                Some(file) => Some(file.module.base().clone()),
-                None => published::at(module, &place).await?.stored_path().await?,
+            let path = match (stored.module_file().await?, asked) {
+                (Some(file), _) => Some(file.module.base().clone()),
+                (None, Asked::Tofu { .. }) => published::at(module, &place).await?.stored_path().await?,
+                // Without a module file it is nothing to `cue`.
+                (None, Asked::Cue(_)) => None,
             };
             if self.is_meant(asked, module, &place, path.as_ref()) {
-                return Ok(Some(Installable {
-                    module: module.clone(),
+                return Ok(Some(Located {
                     version: version.clone(),
                     place,
-                    archive: stored.artifact.archive,
-                    is_embedded: false,
+                    archive: stored.artifact.archive.clone(),
+                    stored: Some(Box::new(stored)),
                 }));
             }
         }
@@ -504,9 +627,9 @@ impl Installer {
         module: &ModuleName,
         version: &Version,
         may_read: MayRead<'_>,
-    ) -> Result<Installable> {
+    ) -> Result<Located> {
         let began = Instant::now();
-        let places = self.routes.places(module)?;
+        let places = self.repositories(asked, module)?;
         let unknown = || OperationError::NoModule {
             module: format!("{module}@{version}"),
             places: places.iter().map(Place::name).collect(),
@@ -522,13 +645,7 @@ impl Installer {
             if let Some((version, claim)) = claims.pop_first()
                 && let Some(holder) = claim.holders.into_iter().next()
             {
-                return Ok(Installable {
-                    module: module.clone(),
-                    version,
-                    place: holder.place,
-                    archive: claim.archive,
-                    is_embedded: true,
-                });
+                return Ok(Located { version, place: holder.place, archive: claim.archive, stored: None });
             }
             if std::mem::replace(&mut has_looked_further, true) {
                 return Err(unknown());
@@ -536,6 +653,13 @@ impl Installer {
             self.look_further(asked, Some(began)).await?;
         }
     }
+}
+
+/// The OpenTofu module that has this path, where it can be one's.
+fn tofu_name(path: &CuePath) -> Option<ModuleName> {
+    let address = TofuAddress::from_cue_path(path)?;
+    let name = ModuleName::tofu(&address, address.host()?).ok()?;
+    (name.path() == path).then_some(name)
 }
 
 /// Whether a failure says that the blob is not what was claimed.

@@ -292,8 +292,8 @@ impl Push<'_> {
             resolution.dependencies.iter().map(|found| found.layer.clone()).collect();
         if self.prepared.kind == ModuleKind::Cue && form == DependencyForm::Inline && !layers.is_empty() {
             self.progress.warn(
-                "the `cue` of today refuses a manifest with dependency layers; for its users push with `--deps separate`, which keeps \
-                 them beside the module, or with `--deps none`",
+                "the `cue` of today refuses a manifest with dependency layers; its users read this module through `ocimod serve`, at \
+                 CUE_REGISTRY=HOST/cue.mod, or push it with `--deps separate`, which keeps the layers beside the module",
             );
         }
         // Without a version there is no major version and so no module file; what a dry run then packs is the rest.

@@ -6,6 +6,7 @@
 use std::io::{Read, Seek, SeekFrom};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::StreamExt;
 use moka::future::Cache;
 use serde::{Deserialize, Serialize};
@@ -14,8 +15,8 @@ use tokio::runtime::Handle;
 use crate::archive::check::MAX_MODULE_FILE_SIZE;
 use crate::archive::{self, CheckError, Contents, Listing, ModuleKind};
 use crate::artifact::Content;
-use crate::module::{CuePath, ModuleFile};
-use crate::oci::ByteRange;
+use crate::module::{ModuleFile, ModulePath};
+use crate::oci::{ByteRange, Digest};
 use crate::registry::{self, Blob, BlobRequest, RegistryError};
 
 use super::error::{OperationError, Result};
@@ -24,6 +25,9 @@ use super::routes::Place;
 
 /// How many zips are remembered, a few hundred bytes each.
 const MAX_KNOWN: u64 = 50_000;
+
+/// How many bytes of module files are remembered: some ten thousand usual ones.
+const MAX_MODULE_FILES: u64 = 32 * 1024 * 1024;
 
 /// Where a module file is in a zip.
 const MODULE_FILE: &str = "cue.mod/module.cue";
@@ -37,6 +41,8 @@ pub enum ZipFacts {
         has_tofu_files: bool,
         /// Whose zip it says that it is.
         module: NamedModule,
+        /// Its module file, where there is one.
+        module_file: Option<Content>,
     },
     /// It breaks a rule, so nobody gets it.
     Refused(Finding),
@@ -50,13 +56,15 @@ pub enum NamedModule {
     /// There is one that cannot be read.
     Unreadable,
     /// That module.
-    Path(CuePath),
+    Path(ModulePath),
 }
 
 /// What is known of zips, by digest and size: whoever names the digest of somebody's zip with another size learns of its own lie, and
 /// nobody else shares in it.
 pub struct KnownZips {
     known: Cache<Content, Arc<ZipFacts>>,
+    /// Module files that were read out of zips, by their own digests.
+    module_files: Cache<Digest, Bytes>,
     /// Providers' zips, each with the rule that it breaks. They are held to other rules than modules, so one is never taken for the other.
     packages: Cache<Content, Option<Arc<Finding>>>,
     /// What outlives the process.
@@ -65,7 +73,7 @@ pub struct KnownZips {
 
 /// The kind of the records of good zips. Another name whenever the rules for zips or the record itself are others: what was good by
 /// other rules is looked at again.
-const RECORD: &str = "zip-2";
+const RECORD: &str = "zip-3";
 /// The same for providers' zips.
 const PACKAGE_RECORD: &str = "provider-zip-1";
 
@@ -75,14 +83,31 @@ const PACKAGE_RECORD: &str = "provider-zip-1";
 struct Record {
     size: u64,
     has_tofu_files: bool,
-    has_module_file: bool,
+    module_file: Option<(Digest, u64)>,
     module: Option<String>,
 }
 
 impl KnownZips {
     /// Nothing is known yet, but what `records` has.
     pub fn new(records: Option<Arc<registry::Cache>>) -> Self {
-        Self { known: Cache::new(MAX_KNOWN), packages: Cache::new(MAX_KNOWN), records }
+        let weigh = |_: &Digest, file: &Bytes| u32::try_from(file.len()).unwrap_or(u32::MAX);
+        let module_files = Cache::builder().weigher(weigh).max_capacity(MAX_MODULE_FILES).build();
+        Self { known: Cache::new(MAX_KNOWN), packages: Cache::new(MAX_KNOWN), module_files, records }
+    }
+
+    /// The module file of a zip that was looked at.
+    pub async fn module_file(&self, place: &Place, archive: &Content, file: &Content) -> Result<Bytes> {
+        let read = self.module_files.try_get_with_by_ref(&file.digest, async {
+            let bytes = read_module_file(place, archive).await?;
+            let actual = Digest::of(&bytes);
+            if actual == file.digest {
+                return Ok(Bytes::from(bytes));
+            }
+            // The zip was another one when it was looked at.
+            let error = RegistryError::DigestMismatch { expected: file.digest.clone(), actual };
+            Err(OperationError::registry(format!("{}@{}", place.name(), archive.digest))(error))
+        });
+        read.await.map_err(OperationError::Shared)
     }
 
     /// Looks at a zip, unless it is known; callers that ask at once share one look.
@@ -123,17 +148,19 @@ impl KnownZips {
         if record.size != content.size {
             return None;
         }
-        let module = match (record.has_module_file, record.module) {
-            (false, _) => NamedModule::None,
-            (true, None) => NamedModule::Unreadable,
-            (true, Some(path)) => NamedModule::Path(CuePath::parse(&path).ok()?),
+        let module_file = record.module_file.map(|(digest, size)| Content { digest, size });
+        let module = match (&module_file, record.module) {
+            (None, _) => NamedModule::None,
+            (Some(_), None) => NamedModule::Unreadable,
+            (Some(_), Some(path)) => NamedModule::Path(path.parse().ok()?),
         };
-        Some(ZipFacts::Good { has_tofu_files: record.has_tofu_files, module })
+        Some(ZipFacts::Good { has_tofu_files: record.has_tofu_files, module, module_file })
     }
 
     /// A refusal is not recorded: it is rare, and a later release may know better.
     async fn record(&self, content: &Content, facts: &ZipFacts) {
-        let (Some(records), ZipFacts::Good { has_tofu_files, module }) = (&self.records, facts) else {
+        let (Some(records), ZipFacts::Good { has_tofu_files, module, module_file }) = (&self.records, facts)
+        else {
             return;
         };
         let path = match module {
@@ -143,7 +170,7 @@ impl KnownZips {
         let record = Record {
             size: content.size,
             has_tofu_files: *has_tofu_files,
-            has_module_file: *module != NamedModule::None,
+            module_file: module_file.as_ref().map(|file| (file.digest.clone(), file.size)),
             module: path,
         };
         if let Ok(bytes) = serde_json::to_vec(&record) {
@@ -157,12 +184,16 @@ async fn look(place: &Place, content: &Content) -> Result<ZipFacts> {
     let (size, name) = (content.size, format!("{}@{}", place.name(), content.digest));
     super::blocking(move || {
         // Names are held to OpenTofu's rules: what comes through here is installed by it, whoever wrote the zip.
-        let checked = archive::check_directory(&mut reader, size, Some(ModuleKind::OpenTofu))
-            .and_then(|listing| Ok((named_module(&mut reader, &listing)?, listing)));
+        let checked = archive::check_directory(&mut reader, size, Contents::Module(Some(ModuleKind::OpenTofu)))
+            .and_then(|listing| Ok((module_file(&mut reader, &listing)?, listing)));
         match (reader.failure.take(), checked) {
             (Some(error), _) => Err(OperationError::registry(name)(error)),
-            (None, Ok((module, listing))) => {
-                Ok(ZipFacts::Good { has_tofu_files: listing.has_tofu_files_at_root(), module })
+            (None, Ok((file, listing))) => {
+                let file = file.as_deref();
+                let has_tofu_files = listing.has_tofu_files_at_root();
+                let module_file =
+                    file.map(|bytes| Content { digest: Digest::of(bytes), size: bytes.len() as u64 });
+                Ok(ZipFacts::Good { has_tofu_files, module: NamedModule::of(file), module_file })
             }
             (None, Err(error)) => Ok(ZipFacts::Refused(Finding::of_check(&error, &name))),
         }
@@ -184,13 +215,35 @@ async fn look_at_package(place: &Place, content: &Content) -> Result<Option<Find
     .await
 }
 
-fn named_module(reader: &mut RangeReader, listing: &Listing) -> Result<NamedModule, CheckError> {
-    let Some(entry) = listing.get(MODULE_FILE) else { return Ok(NamedModule::None) };
-    let bytes = archive::read_file(reader, entry, MAX_MODULE_FILE_SIZE)?;
-    Ok(match ModuleFile::parse(&bytes, true) {
-        Ok(file) => NamedModule::Path(file.module.base().clone()),
-        Err(_) => NamedModule::Unreadable,
+impl NamedModule {
+    fn of(module_file: Option<&[u8]>) -> Self {
+        match module_file.map(|bytes| ModuleFile::parse(bytes, true)) {
+            None => Self::None,
+            Some(Err(_)) => Self::Unreadable,
+            Some(Ok(file)) => Self::Path(file.module),
+        }
+    }
+}
+
+fn module_file(reader: &mut RangeReader, listing: &Listing) -> Result<Option<Vec<u8>>, CheckError> {
+    let entry = listing.get(MODULE_FILE);
+    entry.map(|entry| archive::read_file(reader, entry, MAX_MODULE_FILE_SIZE)).transpose()
+}
+
+/// Reads the module file out of a zip whose directory is good.
+async fn read_module_file(place: &Place, content: &Content) -> Result<Vec<u8>> {
+    let mut reader = RangeReader::new(place.clone(), content.clone());
+    let (size, name) = (content.size, format!("{}@{}", place.name(), content.digest));
+    super::blocking(move || {
+        let read = archive::check_directory(&mut reader, size, Contents::Module(Some(ModuleKind::OpenTofu)))
+            .and_then(|listing| module_file(&mut reader, &listing));
+        match (reader.failure.take(), read) {
+            (Some(error), _) => Err(OperationError::registry(name)(error)),
+            (None, Ok(file)) => Ok(file.unwrap_or_default()),
+            (None, Err(error)) => Err(OperationError::refused(Finding::of_check(&error, &name))),
+        }
     })
+    .await
 }
 
 /// How much is fetched at a time: the end of a zip and the directory of a usual one fit.

@@ -83,6 +83,9 @@ pub enum RegistryError {
         /// What it points at.
         existing: Digest,
     },
+    /// What is there, or was to be put there, breaks a rule of who shows it; said in words that anybody may read.
+    #[error("{0}")]
+    Refused(String),
     /// The registry has no list of its repositories.
     #[error("this registry has no list of its repositories")]
     NoCatalog,
@@ -191,7 +194,7 @@ impl RegistryError {
             Self::DigestMismatch { .. } => ErrorCode::DigestInvalid,
             Self::SizeMismatch { .. } | Self::TooLarge { .. } => ErrorCode::SizeInvalid,
             Self::OutOfOrder { .. } | Self::RangeNotSatisfiable { .. } => ErrorCode::BlobUploadInvalid,
-            Self::ManifestInvalid(_) => ErrorCode::ManifestInvalid,
+            Self::ManifestInvalid(_) | Self::Refused(_) => ErrorCode::ManifestInvalid,
             Self::ManifestBlobUnknown(_) => ErrorCode::ManifestBlobUnknown,
             Self::TagExists { .. } | Self::Denied { .. } => ErrorCode::Denied,
             Self::NoCatalog | Self::Unsupported { .. } => ErrorCode::Unsupported,
@@ -210,7 +213,7 @@ impl RegistryError {
     }
 
     /// The same error once more, for each of several callers who waited for one request.
-    pub(super) fn duplicate(&self) -> Self {
+    pub(crate) fn duplicate(&self) -> Self {
         match self {
             Self::RepositoryUnknown(name) => Self::RepositoryUnknown(name.clone()),
             Self::RepositoryNotMade { registry, repository, command } => Self::RepositoryNotMade {
@@ -236,6 +239,7 @@ impl RegistryError {
             Self::TagExists { tag, existing } => {
                 Self::TagExists { tag: tag.clone(), existing: existing.clone() }
             }
+            Self::Refused(reason) => Self::Refused(reason.clone()),
             Self::NoCatalog => Self::NoCatalog,
             Self::Unsupported { operation } => Self::Unsupported { operation },
             Self::TooMany { what, limit } => Self::TooMany { what, limit: *limit },

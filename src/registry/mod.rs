@@ -238,6 +238,20 @@ pub struct Page<T> {
     pub next: Option<String>,
 }
 
+impl<T> Page<T> {
+    /// The first `count` entries of a list that is sorted by `key` and begins where the page should; all of them without a number.
+    pub(crate) fn first_of(
+        mut entries: impl Iterator<Item = T>,
+        count: Option<usize>,
+        key: impl Fn(&T) -> &str,
+    ) -> Self {
+        let Some(count) = count else { return Self { items: entries.collect(), next: None } };
+        let items: Vec<T> = entries.by_ref().take(count).collect();
+        let next = entries.next().and(items.last()).map(|last| key(last).to_owned());
+        Self { items, next }
+    }
+}
+
 /// A manifest as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredManifest {

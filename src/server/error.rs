@@ -131,11 +131,11 @@ impl ApiError {
     fn status(&self) -> StatusCode {
         let number = match self {
             Self::Registry(error) => registry_status(error, 500),
+            Self::Push(RegistryError::Refused(_)) | Self::NoMediaType | Self::BrokenBody | Self::Grant => 400,
             Self::Push(error) => registry_status(error, 400),
             Self::Operation(error) => operation_status(error),
             Self::Request(error) => error.status().0,
             Self::OutOfOrder { .. } => 416,
-            Self::NoMediaType | Self::BrokenBody | Self::Grant => 400,
             Self::NotFound(_) | Self::NoEndpoint => 404,
             Self::ReadOnly => 405,
             Self::ForeignHost | Self::Proxied | Self::ForeignOrigin | Self::Link(_) | Self::Denied => 403,
@@ -313,6 +313,7 @@ fn registry_status(error: &RegistryError, mismatch: u16) -> u16 {
         RegistryError::TagExists { .. } | RegistryError::Denied { .. } => 403,
         RegistryError::NoCatalog | RegistryError::Unsupported { .. } => 405,
         RegistryError::TooLarge { .. } => 413,
+        RegistryError::Refused(_) => 422,
         RegistryError::TooManyRequests { .. } => 429,
         // It refuses the credentials of this server, not those of the caller.
         RegistryError::Unauthorized { .. }

@@ -54,6 +54,7 @@ use tower_http::set_header::SetResponseHeaderLayer;
 use tower_http::timeout::{RequestBodyTimeoutLayer, TimeoutBody};
 
 use crate::oci::Repository;
+use crate::operations::cue_view::CueMemory;
 use crate::operations::install::Installer;
 use crate::operations::routes::Place;
 use crate::registry::SharedRegistry;
@@ -96,7 +97,7 @@ const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(8);
 /// How a server is run.
 #[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
-    /// Whether the distribution API is offered under `/v2/`.
+    /// Whether the registry itself is offered under `/v2/`, and not its modules for `cue` alone.
     pub distribution: bool,
     /// The host that clients know the server by, with or without a port: a request may be sent to that name too.
     pub host: Option<String>,
@@ -133,6 +134,7 @@ pub struct App {
     /// What readiness asks: the registries themselves, without what is kept of them.
     behind: Vec<SharedRegistry>,
     answers: rendered::KeptAnswers,
+    cue_memory: CueMemory,
     metrics: Arc<Metrics>,
     gate: limits::Gate,
     readiness: health::Readiness,
@@ -150,6 +152,7 @@ impl App {
             options,
             metrics: Arc::default(),
             answers: rendered::KeptAnswers::default(),
+            cue_memory: CueMemory::default(),
             readiness: health::Readiness::default(),
             stopping: AtomicBool::new(false),
         }
@@ -231,11 +234,9 @@ fn reachable_everywhere(app: &App) -> Router<Arc<App>> {
         .route("/.well-known/terraform.json", get(discovery::services))
 }
 
-/// The distribution API: its clients look for it at the root of a host and nowhere else.
+/// The distribution API, of which there is the view for `cue` over every registry: its clients look for it at the root of a host and
+/// nowhere else.
 fn distribution(app: &App) -> Router<Arc<App>> {
-    if !app.options.distribution {
-        return Router::new();
-    }
     let tokens = if app.options.access.is_open() {
         Router::new()
     } else {

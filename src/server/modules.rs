@@ -53,7 +53,7 @@ impl AddressPath {
         let text = format!("{namespace}/{name}/{}", system.to_ascii_lowercase());
         let address = TofuAddress::parse(&text).map_err(|_| self.unknown())?;
         let host = hostname.as_deref().map(Host::parse).transpose().map_err(|_| self.unknown())?;
-        Ok(Asked { address, host })
+        Ok(Asked::Tofu { address, host })
     }
 }
 
@@ -75,8 +75,7 @@ impl VersionPath {
     /// That version, its zip looked at.
     pub(super) async fn find(&self, app: &App, caller: &Caller) -> Result<Installable, ApiError> {
         let asked = self.address.asked()?;
-        let unknown =
-            || ApiError::NotFound(format!("there is no version `{}` of `{}`", self.version, asked.address));
+        let unknown = || ApiError::NotFound(format!("there is no version `{}` of `{asked}`", self.version));
         let version = Version::parse(&self.version).map_err(|_| unknown())?;
         app.installer.version(&asked, &version, &reads(caller)).await.map_err(|error| match error.into() {
             // Which registries are set is nobody's business out there.

@@ -24,9 +24,12 @@ use self::absent::Absent;
 use super::App;
 use super::access::token_needed;
 use super::error::{ApiError, received};
+use super::modules::reads;
 use super::request_log::Route;
 use crate::oci::{ByteRange, Descriptor, Digest, IMAGE_INDEX, MAX_MANIFEST_SIZE, Reference, Repository, Tag};
 use crate::operations::access::{Caller, Right};
+use crate::operations::cue_view::{self, CueView};
+use crate::operations::install::Asked as Module;
 use crate::registry::{
     Blob, BlobRequest, BlobStream, ByteStream, Condition, ManifestHead, NewManifest, Page, PageRequest,
     Registry, RegistryError, StoredManifest, UploadId, read_bounded,
@@ -61,8 +64,8 @@ pub(super) async fn serve(State(app): State<Arc<App>>, caller: Caller, request: 
     let mut response = match DistributionRequest::parse(&parts.method, parts.uri.path(), parts.uri.query()) {
         Ok(request) => {
             let route = Route(request.route());
-            let changed = request.changed_repository().cloned();
-            let answer = permitted(&app, &caller, request, &parts, body).await;
+            let changed = changed_repository(&app, &request);
+            let answer = Box::pin(permitted(&app, &caller, request, &parts, body)).await;
             let mut response = answer.into_response();
             response.extensions_mut().insert(route);
             if let Some(repository) = changed.filter(|_| response.status().is_success()) {
@@ -74,6 +77,16 @@ pub(super) async fn serve(State(app): State<Arc<App>>, caller: Caller, request: 
     };
     response.headers_mut().insert(API_VERSION, api_version());
     response
+}
+
+/// The repository of the store that a request changes.
+fn changed_repository(app: &App, request: &DistributionRequest) -> Option<Repository> {
+    let changed = request.changed_repository()?;
+    if cue_view::is_in_view(changed) {
+        CueView::target(&app.installer, changed).map(|place| place.repository)
+    } else {
+        Some(changed.clone())
+    }
 }
 
 /// Answers what the caller may ask. It is decided by the name of the repository before anything is looked up, so that no answer, and
@@ -88,24 +101,69 @@ async fn permitted(
     let (registry, headers) = (&*app.registry, &parts.headers);
     let max_blob = app.options.limits.max_blob;
     let request = request.within(caller);
+    if let Some(repository) = request.repository().filter(|repository| cue_view::is_in_view(repository)) {
+        let may_read = reads(caller);
+        let module = cue_view::module_of(repository).map(Module::Cue);
+        let places = module.map(|module| app.installer.places(&module)).unwrap_or_default();
+        let may = |right| match right {
+            Right::Read => places.iter().any(&may_read),
+            Right::Push | Right::Delete => CueView::target(&app.installer, repository)
+                .is_some_and(|place| caller.may(right, place.below_prefix())),
+        };
+        let rights = Rights { allowed: request.right().is_some_and(may), reads: may(Right::Read) };
+        let (installer, memory, is_writable) = (&app.installer, &app.cue_memory, app.options.distribution);
+        let view = CueView { installer, memory, may_read: &may_read, is_writable };
+        return within_rights(app, caller, &view, rights, request, parts, body).await;
+    }
+    if let DistributionRequest::Ping = request {
+        return answer(registry, request, headers, body, max_blob).await;
+    }
+    if !app.options.distribution {
+        return Err(ApiError::NoEndpoint);
+    }
     if let DistributionRequest::Catalog(page) = &request {
         return catalog(registry, page, caller).await;
     }
     let Some((right, repository)) = request.right().zip(request.repository()) else {
         return answer(registry, request, headers, body, max_blob).await;
     };
-    if caller.may(right, repository.as_str()) {
-        let reads = caller.may(Right::Read, repository.as_str());
-        return match answer(registry, request, headers, body, max_blob).await {
+    let rights = Rights {
+        allowed: caller.may(right, repository.as_str()),
+        reads: caller.may(Right::Read, repository.as_str()),
+    };
+    within_rights(app, caller, registry, rights, request, parts, body).await
+}
+
+/// What a caller may do in the repository that a request is about.
+#[derive(Clone, Copy)]
+struct Rights {
+    /// What is asked for.
+    allowed: bool,
+    /// Read.
+    reads: bool,
+}
+
+async fn within_rights(
+    app: &App,
+    caller: &Caller,
+    registry: &dyn Registry,
+    rights: Rights,
+    request: DistributionRequest,
+    parts: &Parts,
+    body: Body,
+) -> Answer {
+    let (right, max_blob) = (request.right(), app.options.limits.max_blob);
+    if rights.allowed {
+        return match answer(registry, request, &parts.headers, body, max_blob).await {
             // What the tag points at is for those who may read.
-            Err(ApiError::Push(RegistryError::TagExists { .. })) if !reads => Err(ApiError::Denied),
+            Err(ApiError::Push(RegistryError::TagExists { .. })) if !rights.reads => Err(ApiError::Denied),
             answer => answer,
         };
     }
     match right {
         _ if caller.is_stranger() => Err(token_needed(app, parts)),
-        Right::Read => answer(&Absent, request, headers, body, max_blob).await,
-        Right::Push | Right::Delete => Err(ApiError::Denied),
+        Some(Right::Read) => answer(&Absent, request, &parts.headers, body, max_blob).await,
+        Some(Right::Push | Right::Delete) | None => Err(ApiError::Denied),
     }
 }
 

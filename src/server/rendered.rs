@@ -251,7 +251,7 @@ mod tests {
     fn kept(held: u64) -> Arc<Kept> {
         Arc::new(Kept {
             rendered: Rendered::new(b"{}".to_vec()),
-            asked: Asked {
+            asked: Asked::Tofu {
                 address: crate::module::TofuAddress::parse("acme/label/null").unwrap(),
                 host: None,
             },

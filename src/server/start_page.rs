@@ -35,8 +35,6 @@ pub struct StartPage {
     pub base_path: String,
     /// Whether callers need a token; `None` where some do.
     pub asks_for_tokens: Option<bool>,
-    /// Whether CUE finds its modules here.
-    pub answers_cue: bool,
 }
 
 /// `/`
@@ -49,7 +47,6 @@ pub(super) async fn show(State(app): State<Arc<App>>, uri: Uri, headers: HeaderM
         in_place_of: None,
         asks_for_tokens: options.start_page.asks_for_tokens,
         is_registry: Some(options.distribution),
-        answers_cue: Some(options.start_page.answers_cue),
     });
     let (content_type, body) = if wants_page(&headers) {
         ("text/html; charset=utf-8", page(&setup))

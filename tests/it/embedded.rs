@@ -302,7 +302,7 @@ async fn after_a_restart_only_new_manifests_are_fetched() {
         let before = registry.count("blob");
         let installer = Installer::new(routes, None, search, Some(cache));
         let address = TofuAddress::parse("acme/label/null").expect("an address");
-        let asked = Asked { address, host: None };
+        let asked = Asked::Tofu { address, host: None };
         let offer = installer.versions(&asked, &|_| true).await.expect("it is embedded");
         assert_eq!(offer.versions.len(), 1);
         (read, registry.count("blob") - before)

@@ -365,7 +365,7 @@ async fn a_version_is_for_who_may_read_the_repository_that_has_it() {
     };
     let routes = Routes::new(vec![(None, Some(target))], RepositoryTemplate::default());
     let installer = Installer::without_search(routes, None);
-    let asked = Asked { address: TofuAddress::parse("acme/label/null").unwrap(), host: None };
+    let asked = Asked::Tofu { address: TofuAddress::parse("acme/label/null").unwrap(), host: None };
     let version = "1.0.0".parse().unwrap();
     assert_eq!(installer.version(&asked, &version, &|_| true).await.unwrap().place.repository, second);
     let error = installer.version(&asked, &version, &|place| place.repository == first).await.unwrap_err();

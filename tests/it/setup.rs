@@ -82,7 +82,7 @@ fn what_a_user_pastes_is_told_for_programs_too() {
     assert_eq!(shown["url"], "https://modules.acme-corp.example");
     assert_eq!(shown["host_block"], Value::Null);
     assert_eq!(shown["token_variable"], "export TF_TOKEN_modules_acme__corp_example=TOKEN");
-    assert_eq!(shown["cue_registry"], "export CUE_REGISTRY=modules.acme-corp.example");
+    assert_eq!(shown["cue_registry"], "export CUE_REGISTRY=modules.acme-corp.example/cue.mod");
     let other =
         ["config", "client", "acme.example", "--base-path", "/ocimod", "--for", "registry.opentofu.org"];
     let told = ocimod.run(other).success().stdout;

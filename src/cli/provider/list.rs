@@ -35,6 +35,7 @@ struct ShownProvider {
     repository: String,
     /// The newest version.
     version: String,
+    /// Whether all versions are yanked.
     yanked: bool,
     versions: usize,
 }

@@ -173,7 +173,6 @@ impl Serve {
                 is_tls,
                 base_path: self.tls.base_path.as_ref().map(ToString::to_string).unwrap_or_default(),
                 asks_for_tokens: Some(asks_for_tokens),
-                answers_cue: embedded,
             },
         };
         Self::say_what_to_paste(context, address, host.as_ref(), &routes, &options)?;
@@ -242,7 +241,6 @@ impl Serve {
             in_place_of: None,
             asks_for_tokens: Some(!options.access.is_open()),
             is_registry: Some(is_registry),
-            answers_cue: Some(is_registry),
         });
         let (from, text) = (routes.describe(), setup.text());
         let url = ServerAddress::listening(address, is_tls).below(base_path).ok_or_else(wrong)?.url();

@@ -163,7 +163,7 @@ impl Copier {
             let reference = Reference::Digest(descriptor.digest.clone());
             match pair.to.registry().manifest_head(&pair.to.repository, &reference).await {
                 Ok(_) => return Ok(()),
-                Err(error) if is_absent(&error) => {}
+                Err(error) if error.may_be_absence() => {}
                 Err(error) => return Err(OperationError::registry(pair.to.reference(&reference))(error)),
             }
             let stored = self.read(pair, &reference).await?;
@@ -189,7 +189,7 @@ impl Copier {
             let there = pair.to.registry().blob_size(&pair.to.repository, digest).await;
             match there {
                 Ok(_) => {}
-                Err(error) if is_absent(&error) => {
+                Err(error) if error.may_be_absence() => {
                     let way = (size >= WORTH_WAITING).then(|| self.transfers.way(&pair.to, digest));
                     let _way = match &way {
                         Some(way) => Some(way.lock().await),
@@ -197,7 +197,12 @@ impl Copier {
                     };
                     // Who only waits takes no turn, so as to hold nobody up.
                     let _turn = self.transfers.turns.acquire().await;
-                    self.send_blob(&pair.to, from, digest, size, tally).await?;
+                    let sent = self.send_blob(&pair.to, from, digest, size, tally).await;
+                    // A tag may have a rule of its own; a blob that is refused is refused to all versions.
+                    if sent.as_ref().is_err_and(is_refusal) {
+                        pair.refuse();
+                    }
+                    sent?;
                 }
                 Err(error) => return Err(OperationError::registry(pair.to.name())(error)),
             }
@@ -277,9 +282,10 @@ impl Copier {
     }
 }
 
-/// Whether there is no such thing, as far as it can be told: some registries say no where nothing is.
-pub(super) fn is_absent(error: &RegistryError) -> bool {
-    error.is_not_found() || matches!(error, RegistryError::Denied { .. })
+/// Whether an error says that nothing may be pushed, or that there is nothing to push into.
+pub(super) fn is_refusal(error: &OperationError) -> bool {
+    use RegistryError::{Denied, RepositoryNotMade};
+    matches!(error.cause(), OperationError::Registry { source: Denied { .. } | RepositoryNotMade { .. }, .. })
 }
 
 /// Reads what a manifest of the source says.

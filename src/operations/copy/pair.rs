@@ -1,6 +1,7 @@
 //! A repository, and the one that it is copied to.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::OnceCell;
@@ -30,6 +31,10 @@ pub(super) struct Pair {
     pub(super) there: HashSet<Tag>,
     /// The contents that are known to be there, or on their way.
     settled: Mutex<HashMap<Digest, Once>>,
+    /// Whether the other one takes no blobs.
+    takes_no_blobs: AtomicBool,
+    /// Whether that was told.
+    is_told: AtomicBool,
 }
 
 /// One version, or the mark of one: what is copied as a whole.
@@ -56,6 +61,8 @@ impl Pair {
             from,
             to,
             settled: Mutex::default(),
+            takes_no_blobs: AtomicBool::new(false),
+            is_told: AtomicBool::new(false),
         })
     }
 
@@ -97,6 +104,21 @@ impl Pair {
                 marks: tags.marks.clone(),
             })
             .collect()
+    }
+
+    /// Notes that the other repository takes no blobs.
+    pub(super) fn refuse(&self) {
+        self.takes_no_blobs.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the other repository takes no blobs.
+    pub(super) fn is_refused(&self) -> bool {
+        self.takes_no_blobs.load(Ordering::Relaxed)
+    }
+
+    /// Whether that was told; from now on it is.
+    pub(super) fn is_told(&self) -> bool {
+        self.is_told.swap(true, Ordering::Relaxed)
     }
 
     /// What stands for a content in this pair.

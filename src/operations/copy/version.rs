@@ -12,7 +12,7 @@ use crate::operations::error::{OperationError, Result};
 use crate::operations::yank;
 use crate::registry::{Condition, ManifestHead, RegistryError, StoredManifest};
 
-use super::content::{Tally, differs, is_absent, parse};
+use super::content::{Tally, differs, is_refusal, parse};
 use super::form::Converted;
 use super::pair::{Pair, Part};
 use super::referrers::Referrers;
@@ -51,7 +51,14 @@ impl Copier {
             Ok(done) => done,
             Err(error) => {
                 let from = pair.from.name();
-                return self.fail(FailedCopy { address, version: Some(version), from, error });
+                if !(pair.is_refused() && is_refusal(&error)) {
+                    return self.fail(FailedCopy { address, version: Some(version), from, error });
+                }
+                // One word for all versions that were on their way.
+                if pair.is_told() {
+                    return;
+                }
+                return self.fail(FailedCopy { address, version: None, from, error });
             }
         };
         let (from, to, bytes_sent) = (pair.from.name(), pair.to.name(), tally.bytes());
@@ -221,7 +228,7 @@ impl Copier {
         let reference = Reference::Tag(tag.clone());
         match pair.to.registry().manifest_head(&pair.to.repository, &reference).await {
             Ok(head) => Ok(Some(head)),
-            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) if error.may_be_absence() => Ok(None),
             Err(error) => Err(OperationError::registry(pair.to.reference(&reference))(error)),
         }
     }

@@ -78,6 +78,9 @@ pub async fn export(
             published.push(find(routes, address).await?);
         }
     }
+    for provider in &mut published {
+        provider.leave_unyanked().await?;
+    }
     let mut site = Site { exported: Exported::default(), progress };
     for provider in &mut published {
         provider.leave_unyanked().await?;
@@ -108,11 +111,14 @@ impl Site {
                 index.versions.insert(version.to_string());
             }
         }
+        let file = folder.join("index.json");
         if !index.versions.is_empty() {
             self.exported.providers.push((address.clone(), index.versions.len()));
-            self.document(&folder.join("index.json"), &index)?;
+        } else if !file.is_file() {
+            return Ok(());
         }
-        Ok(())
+        // Where an earlier export listed what is gone or yanked by now, it says so no more.
+        self.document(&file, &index)
     }
 
     async fn version(&mut self, stored: &StoredProvider, folder: &Path) -> Result<()> {

@@ -84,13 +84,14 @@ async fn newest(published: &PublishedProvider) -> Result<Option<ListedProvider>>
     }))
 }
 
-/// The versions of a provider that a constraint leaves, ascending, each looked at: what is no provider is left out.
+/// The versions of a provider that a constraint leaves, ascending, yanked ones among them, each looked at: what is no provider is left
+/// out.
 pub async fn versions(
     published: &PublishedProvider,
     constraint: Option<&Constraint>,
 ) -> Result<Vec<ListedProviderVersion>> {
-    let yanked = published.yanked().await?;
     let matches = |version: &Version| constraint.is_none_or(|constraint| constraint.matches(version));
+    let yanked = published.yanked().await?;
     let wanted: Vec<(Version, Tag)> =
         published.versions.iter().filter(|(version, _)| matches(version)).cloned().collect();
     let read: Vec<Option<ListedProviderVersion>> = stream::iter(wanted)

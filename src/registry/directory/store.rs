@@ -3,7 +3,7 @@
 //! Writers hold the repository's lock and read `index.json` afresh under it. Readers keep what they read until the file's
 //! stamp is another, so that they see what other processes and other tools write.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::io::{self, ErrorKind, Read, Write};
@@ -44,10 +44,6 @@ const MAX_ANNOTATIONS: usize = 32 * 1024;
 const MAX_INDEX_SIZE: u64 = 128 * 1024 * 1024;
 /// So long a document is still written: with the room for more that it is given, it can be read.
 const MAX_INDEX_LENGTH: usize = 127 * 1024 * 1024;
-
-/// Layers that a registry need not have (image specification, "Non-Distributable Layers", and Docker's own).
-const NON_DISTRIBUTABLE: [&str; 2] =
-    ["application/vnd.oci.image.layer.nondistributable.", "application/vnd.docker.image.rootfs.foreign."];
 
 /// A folder of image layouts, the options that it was opened with, and what is remembered of it.
 pub(super) struct Store {
@@ -193,7 +189,7 @@ impl Store {
         let after = request.after.as_deref().unwrap_or("");
         // Only what is a tag is listed as one.
         let tags = loaded.index.tags_from(|tag| tag <= after).filter_map(|tag| tag.parse().ok());
-        Ok(page(tags, request.count, Tag::as_str))
+        Ok(Page::first_of(tags, request.count, Tag::as_str))
     }
 
     /// A page of the names of those repositories that have a manifest.
@@ -211,7 +207,7 @@ impl Store {
                 held.push(name);
             }
         }
-        Ok(page(held.into_iter().cloned(), request.count, Repository::as_str))
+        Ok(Page::first_of(held.into_iter().cloned(), request.count, Repository::as_str))
     }
 
     /// The names of everything that is or could be a repository, in ASCII order. Links to folders are not followed here, so
@@ -497,7 +493,7 @@ impl Store {
     }
 
     fn check_children(&self, repository: &Repository, manifest: &Manifest) -> Result<()> {
-        for child in needed(manifest) {
+        for child in manifest.needed() {
             let blob = fs::metadata(self.layout.blob(repository, &child.digest));
             let Some(blob) = blob.ok().filter(fs::Metadata::is_file) else {
                 return Err(RegistryError::ManifestBlobUnknown(child.digest.clone()));
@@ -531,7 +527,7 @@ impl Store {
                         .manifest(repository, &existing.clone().into())
                         .ok()
                         .and_then(|stored| Manifest::parse(&stored.media_type, &stored.bytes).ok())
-                        .is_some_and(|earlier| is_extended_by(&earlier, manifest))
+                        .is_some_and(|earlier| manifest.extends(&earlier))
             }
         }
     }
@@ -792,46 +788,6 @@ impl Store {
             Err(error) => Err(writing(&path)(error)),
         }
     }
-}
-
-/// What has to be there for a manifest to be whole: all that it refers to but layers that are kept elsewhere.
-pub(super) fn needed(manifest: &Manifest) -> impl Iterator<Item = &Descriptor> {
-    let is_elsewhere = |layer: &&Descriptor| {
-        !layer.urls.is_empty() || NON_DISTRIBUTABLE.iter().any(|kind| layer.media_type.starts_with(kind))
-    };
-    let layers = manifest.layers.iter().filter(move |layer| !is_elsewhere(layer));
-    manifest.config.iter().chain(layers).chain(manifest.entries())
-}
-
-/// Whether a new index keeps what an earlier one gave: every entry, and for each platform the same first choice.
-fn is_extended_by(earlier: &Manifest, later: &Manifest) -> bool {
-    let system = |entry: &Descriptor| {
-        entry.platform.as_ref().map(|platform| (platform.os.clone(), platform.architecture.clone()))
-    };
-    let first_choices = |manifest: &Manifest| {
-        let mut choices = HashMap::new();
-        for entry in manifest.entries() {
-            if let Some(system) = system(entry) {
-                choices.entry(system).or_insert_with(|| entry.clone());
-            }
-        }
-        choices
-    };
-    let (before, after) = (first_choices(earlier), first_choices(later));
-    earlier.is_index()
-        && later.is_index()
-        && earlier.artifact_type == later.artifact_type
-        && earlier.subject == later.subject
-        && earlier.entries().iter().all(|entry| later.entries().contains(entry))
-        && before.iter().all(|(system, entry)| after.get(system) == Some(entry))
-}
-
-/// A page of a list that is sorted by `key` and begins where it should.
-fn page<T>(mut items: impl Iterator<Item = T>, count: Option<usize>, key: impl Fn(&T) -> &str) -> Page<T> {
-    let Some(count) = count else { return Page { items: items.collect(), next: None } };
-    let page: Vec<T> = items.by_ref().take(count).collect();
-    let next = items.next().and(page.last()).map(|last| key(last).to_owned());
-    Page { items: page, next }
 }
 
 /// The type that a manifest's bytes show, where nothing else tells it.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::stamp::Stamp;
-use super::store::{Store, is_absent, needed, reading, type_of};
+use super::store::{Store, is_absent, reading, type_of};
 use crate::oci::{Algorithm, Digest, MANIFEST_TYPES, Manifest, Repository, Tag};
 use crate::registry::Result;
 
@@ -207,7 +207,7 @@ impl Store {
                 }
             };
             let mut children = Vec::new();
-            for child in needed(&manifest) {
+            for child in manifest.needed() {
                 children.push(child.digest.clone());
                 if manifest.is_index() {
                     open.push((child.digest.clone(), child.media_type.clone()));

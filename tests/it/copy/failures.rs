@@ -173,6 +173,45 @@ async fn a_registry_that_is_away_is_not_asked_for_every_version() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_repository_that_takes_nothing_is_told_once_and_the_others_go_on() {
+    let not_made: fn() -> RegistryError = || RegistryError::RepositoryNotMade {
+        registry: "to.example".into(),
+        repository: "acme/leaf/null".into(),
+        command: Some("make it".into()),
+    };
+    let denied: fn() -> RegistryError =
+        || RegistryError::Denied { registry: "to.example".into(), operation: "pushing blobs".into() };
+    for error in [not_made, denied] {
+        let rig = Rig::new().await;
+        for number in 0..40 {
+            let address = format!("acme/leaf/null@1.{number}.0");
+            rig.push(&address, &number.to_string(), &[], DependencyForm::Inline).await;
+        }
+        rig.to.fail("put_blob", When::Always, Failure::error(error));
+        let done = rig.copy(&everything()).await.unwrap();
+        assert_eq!(
+            (done.copied.len(), done.failed.len(), done.is_broken_off),
+            (0, 1, false),
+            "{:?}",
+            done.failed
+        );
+        assert_eq!(done.failed[0].version, None);
+        assert!(rig.to.count("put_blob") < 20, "{}", rig.to.count("put_blob"));
+        rig.to.work_again();
+        assert_eq!(Rig::done(rig.copy(&everything()).await).copied.len(), 40);
+    }
+    // A tag that may not be written is that version's own matter.
+    let rig = Rig::new().await;
+    for number in 0..3 {
+        rig.push(&format!("acme/leaf/null@1.{number}.0"), "it", &[], DependencyForm::Inline).await;
+    }
+    rig.to.fail("put_manifest", When::Nth(1), Failure::error(denied));
+    let done = rig.copy(&everything()).await.unwrap();
+    assert_eq!((done.copied.len(), done.failed.len()), (2, 1));
+    assert!(done.failed[0].version.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn indexes_within_each_other_have_an_end() {
     let rig = Rig::new().await;
     let cloud = repository("providers/registry.opentofu.org/acme/cloud");

@@ -130,3 +130,23 @@ fn a_provider_of_a_registry_is_copied_with_its_yanks_by_its_address() {
         assert_eq!(rename(ours), rename(theirs), "{words:?}");
     }
 }
+
+#[test]
+fn a_mirror_that_is_exported_lists_what_is_not_yanked() {
+    let (ocimod, registry) = store();
+    filled(&ocimod, &registry);
+    let site = ocimod.home.path().join("site");
+    let file = site.join("registry.opentofu.org/hashicorp/time/index.json");
+    let listed = || -> Vec<String> {
+        provider(&ocimod, &registry, &["export", text(&site)]);
+        let index: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        index["versions"].as_object().unwrap().keys().cloned().collect()
+    };
+    assert_eq!(listed(), ["0.13.0", "0.14.2", "0.15.0-rc.1"]);
+    verb(&ocimod, &registry, &["yank", &format!("provider:{TIME}@0.14.2")]);
+    assert_eq!(listed(), ["0.13.0", "0.15.0-rc.1"]);
+    for version in ["0.13.0", "0.15.0-rc.1"] {
+        verb(&ocimod, &registry, &["yank", &format!("provider:{TIME}@{version}")]);
+    }
+    assert_eq!(listed(), Vec::<String>::new());
+}

@@ -2,6 +2,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod clients;
+pub(crate) mod cue;
 pub(crate) mod docker_registry;
 pub(crate) mod modules;
 pub(crate) mod ocimod;
