@@ -184,8 +184,9 @@ async fn look(place: &Place, content: &Content) -> Result<ZipFacts> {
     let (size, name) = (content.size, format!("{}@{}", place.name(), content.digest));
     super::blocking(move || {
         // Names are held to OpenTofu's rules: what comes through here is installed by it, whoever wrote the zip.
-        let checked = archive::check_directory(&mut reader, size, Contents::Module(Some(ModuleKind::OpenTofu)))
-            .and_then(|listing| Ok((module_file(&mut reader, &listing)?, listing)));
+        let checked =
+            archive::check_directory(&mut reader, size, Contents::Module(Some(ModuleKind::OpenTofu)))
+                .and_then(|listing| Ok((module_file(&mut reader, &listing)?, listing)));
         match (reader.failure.take(), checked) {
             (Some(error), _) => Err(OperationError::registry(name)(error)),
             (None, Ok((file, listing))) => {

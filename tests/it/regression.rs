@@ -10,7 +10,7 @@ use ocimod::operations::{connect, published};
 use ocimod::registry::{BytesSource, Condition, NewManifest, RegistryError};
 use serde_json::{Value, json};
 
-use crate::failing_registry::{Failure, FailingRegistry, When};
+use crate::failing_registry::{FailingRegistry, Failure, When};
 use crate::support::modules::{example, write};
 use crate::support::ocimod::{Ocimod, Serve};
 use crate::support::process::{Answer, run};

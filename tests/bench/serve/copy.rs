@@ -3,10 +3,9 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use ocimod::archive::ModuleKind;
@@ -34,8 +33,6 @@ const MIB: usize = 1024 * 1024;
 const LARGE: usize = 499;
 /// Peak memory of a copy, in MiB.
 const MEMORY: f64 = 64.0;
-/// How often the memory of a process is looked at. The kernel keeps the most that it had, so the last look before its end counts.
-const LOOK: Duration = Duration::from_millis(5);
 
 pub(crate) fn measure(report: &mut Report, rounds: usize) -> Result<()> {
     if processes::find("docker-registry").is_none() {
@@ -161,41 +158,18 @@ async fn push(registry: Arc<RemoteRegistry>, tag: String, size: usize) -> Result
 
 /// The most memory that a copy of a large module has, between registries and into a file.
 fn memory(report: &mut Report) -> Result<()> {
-    let (source, target) = (registry()?, registry()?);
+    let (source, target, ocimod) = (registry()?, registry()?, Ocimod::new()?);
     let folder = tempfile::tempdir()?;
     block_on(fill(&source.address, 1, LARGE * MIB))?;
     let file = format!("layout:{}", folder.path().join("large.tar").display());
     for (to, name) in [(target.address.as_str(), "another registry"), (&file, "a file")] {
         report.add(Measurement {
             name: format!("peak memory, copy of a {LARGE} MiB module to {name}"),
-            value: peak_of_copy(&source.address, to)?,
+            value: ocimod.peak_of(&["copy", REPOSITORY, "--from", &source.address, "--to", to])?,
             unit: "MiB",
             demand: Demand::AtMost(MEMORY),
             detail: String::new(),
         });
     }
     Ok(())
-}
-
-fn peak_of_copy(from: &str, to: &str) -> Result<f64> {
-    let home = tempfile::tempdir()?;
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ocimod"));
-    command.args(["copy", REPOSITORY, "--from", from, "--to", to]).env_clear().env("HOME", home.path());
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    let mut peak = 0.0;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            ensure!(status.success(), "ocimod copy: {status}");
-            break;
-        }
-        // It has none any more at the moment of its end.
-        if let Ok(memory) = processes::peak_memory(child.id()) {
-            peak = memory;
-        }
-        thread::sleep(LOOK);
-    }
-    if peak == 0.0 {
-        bail!("nothing was seen of the memory of a copy");
-    }
-    Ok(peak)
 }

@@ -17,6 +17,8 @@ const MIB: usize = 1024 * 1024;
 const MODULE: usize = 499;
 /// How many clients fetch it at once.
 const CLIENTS: usize = 4;
+/// Random bytes in the zip of a provider, in MiB.
+const PROVIDER: usize = 1024;
 /// What goes up and down through `/v2/`, in MiB.
 const BLOB: usize = 1024;
 
@@ -27,6 +29,7 @@ pub(crate) fn measure(report: &mut Report) -> Result<()> {
     let store = tempfile::tempdir()?;
     let directory = format!("dir:{}", store.path().display());
     module(report, &directory)?;
+    provider(report, &directory)?;
     distribution(report, &directory)
 }
 
@@ -97,6 +100,60 @@ fn write_module(folder: &Path) -> Result<()> {
     std::fs::write(folder.join("main.tf"), "output \"it\" {\n  value = 1\n}\n")?;
     let mut random = File::open("/dev/urandom")?.take((MODULE * MIB) as u64);
     io::copy(&mut random, &mut File::create(folder.join("data.bin"))?)?;
+    Ok(())
+}
+
+/// Push, the mirror and pull, over a registry that is a server too.
+fn provider(report: &mut Report, directory: &str) -> Result<()> {
+    let (behind, ocimod) = (Ocimod::new()?, Ocimod::new()?);
+    let registry = Watched::new(behind.serve(directory, &[])?)?;
+    let setting = format!("{}+insecure", registry.server.address);
+    let zip = ocimod.home().join("terraform-provider-large_1.0.0_linux_amd64.zip");
+    write_provider(&zip)?;
+    let address = "bench/large@1.0.0";
+    let zip = zip.display().to_string();
+    let name = format!("peak memory, {PROVIDER} MiB provider");
+    let verb = |arguments: &[&str], what: &str| {
+        anyhow::Ok(Measurement {
+            name: format!("{name}: {what}"),
+            value: ocimod.peak_of(arguments)?,
+            unit: "MiB",
+            demand: Demand::AtMost(LIMIT),
+            detail: String::new(),
+        })
+    };
+    report.add(verb(&["provider", "push", "--registry", &setting, address, &zip], "`provider push`")?);
+    report.add(verb(&["provider", "pull", "--registry", &setting, address], "`provider pull`")?);
+    let shim = Watched::new(ocimod.serve(&setting, &[("OCIMOD_ARCHIVES", "proxy")])?)?;
+    let address = &shim.server.address;
+    block_on(async {
+        let base = "/v1/mirror/registry.opentofu.org/bench/large/";
+        let mut connection = Connection::open(address).await?;
+        let answer = connection.body(address, &format!("{base}1.0.0.json")).await?;
+        let answer: serde_json::Value = serde_json::from_slice(&answer)?;
+        let url = answer["archives"]["linux_amd64"]["url"].as_str().and_then(|url| url.strip_prefix("./"));
+        let request = get(address, &format!("{base}{}", url.context("the link")?));
+        let fetch = || async {
+            let (head, length) = Connection::open(address).await?.send(&request).await?;
+            ensure!(head.status == 200, "the zip: {}", head.status);
+            ensure!(length > (PROVIDER * MIB) as u64, "the zip came with {length} bytes");
+            Ok(())
+        };
+        futures_util::future::try_join_all((0..CLIENTS).map(|_| fetch())).await
+    })?;
+    shim.report(report, format!("{name} to {CLIENTS} clients at once: the mirror"))?;
+    registry.report(report, format!("{name}, pushed, pulled and mirrored: the embedded registry"))
+}
+
+/// A zip with a program of random bytes, as they are.
+fn write_provider(zip: &Path) -> Result<()> {
+    let mut writer = zip::ZipWriter::new(File::create(zip)?);
+    let options = zip::write::SimpleFileOptions::default()
+        .compression_method(zip::CompressionMethod::Stored)
+        .unix_permissions(0o755);
+    writer.start_file("terraform-provider-large_v1.0.0", options)?;
+    io::copy(&mut File::open("/dev/urandom")?.take((PROVIDER * MIB) as u64), &mut writer)?;
+    writer.finish()?;
     Ok(())
 }
 

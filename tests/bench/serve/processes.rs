@@ -15,6 +15,9 @@ use crate::peers::Peer;
 /// No server at hand takes longer to start.
 const START: Duration = Duration::from_secs(30);
 
+/// How often the memory of a process is looked at. The kernel keeps the most that it had, so the last look before its end counts.
+const LOOK: Duration = Duration::from_millis(5);
+
 /// In what the kernel counts a processor's time; `USER_HZ` is 100 on every Linux that there is.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -180,6 +183,26 @@ impl Ocimod {
         let stderr = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "ocimod {}: {}: {stderr}", arguments.join(" "), output.status);
         Ok(())
+    }
+
+    /// Runs a verb to its end; answers the most memory that it ever had, in MiB.
+    pub(crate) fn peak_of(&self, arguments: &[&str]) -> Result<f64> {
+        let mut command = isolated(Path::new(env!("CARGO_BIN_EXE_ocimod")), self.home(), None);
+        let mut child = command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let mut peak = 0.0;
+        loop {
+            if let Some(status) = child.try_wait()? {
+                ensure!(status.success(), "ocimod {}: {status}", arguments.join(" "));
+                break;
+            }
+            // It has none any more at the moment of its end.
+            if let Ok(memory) = peak_memory(child.id()) {
+                peak = memory;
+            }
+            thread::sleep(LOOK);
+        }
+        ensure!(peak > 0.0, "nothing was seen of the memory of ocimod {}", arguments.join(" "));
+        Ok(peak)
     }
 
     /// `ocimod serve` over a registry, its caches in the home and empty where that is new.
