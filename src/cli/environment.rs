@@ -76,6 +76,26 @@ impl Environment {
         self.user_folder("XDG_CACHE_HOME", "LOCALAPPDATA", ".cache")
     }
 
+    /// Where `cue` keeps what it has fetched: `CUE_CACHE_DIR`, else below the folder that Go takes for a user's cache.
+    pub fn cue_cache_folder(&self) -> Option<PathBuf> {
+        let folder = |name: &str| self.variable(name).map(PathBuf::from);
+        let of_the_system = || {
+            if cfg!(windows) {
+                folder("LOCALAPPDATA")
+            } else if cfg!(target_os = "macos") {
+                self.home.as_ref().map(|home| home.join("Library/Caches"))
+            } else {
+                folder("XDG_CACHE_HOME")
+                    .filter(|path| path.is_absolute())
+                    .or_else(|| self.home.as_ref().map(|home| home.join(".cache")))
+            }
+        };
+        match folder("CUE_CACHE_DIR") {
+            Some(named) => Some(self.absolute(&named)),
+            None => of_the_system().map(|folder| folder.join("cue")),
+        }
+    }
+
     /// The XDG specification says that a relative path in one of its variables is to be ignored.
     fn user_folder(&self, xdg: &str, windows: &str, below_home: &str) -> Option<PathBuf> {
         let named = |name: &str| self.variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -124,5 +144,8 @@ mod tests {
         assert_eq!(folder(&[("XDG_CONFIG_HOME", "relative")]), Some("/home/jo/.config/ocimod".into()));
         assert_eq!(with(&[]).data_folder(), Some("/home/jo/.local/share/ocimod".into()));
         assert_eq!(with(&[]).cache_folder(), Some("/home/jo/.cache/ocimod".into()));
+        #[cfg(not(target_os = "macos"))]
+        assert_eq!(with(&[]).cue_cache_folder(), Some("/home/jo/.cache/cue".into()));
+        assert_eq!(with(&[("CUE_CACHE_DIR", "c")]).cue_cache_folder(), Some("/work/c".into()));
     }
 }

@@ -9,15 +9,18 @@ use serde::Serialize;
 use super::Context;
 use super::failure::{ExitStatus, Failure};
 use super::printer::Answer;
-use crate::operations::pull;
+use crate::operations::published::StoredModule;
+use crate::operations::{cue_cache, pull};
 
 /// Fetch a module and unpack it
 ///
-/// A folder that is not empty is refused.
+/// A folder that is not empty is refused. With `--into-cue-cache` the module and every module that it needs go where `cue` looks before it
+/// asks a registry, and the module is unpacked only where `--output` says so.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   ocimod pull acme/vpc/aws
   ocimod pull 'acme/vpc/aws@~> 1.2' -o vpc
+  ocimod pull example.com/net/vpc@v1 --into-cue-cache && CUE_REGISTRY=none cue eval .
   ocimod pull oci://ghcr.io/acme/modules/acme/vpc/aws:v1.2.0")]
 pub struct Pull {
     /// The module, and which of its versions
@@ -29,38 +32,86 @@ pub struct Pull {
     /// The folder to write [default: the module's name]
     #[arg(long, short, value_name = "DIR")]
     pub output: Option<PathBuf>,
+    /// Put the module, and what it needs, into the cache of `cue` (`CUE_CACHE_DIR`)
+    #[arg(long)]
+    pub into_cue_cache: bool,
 }
 
-/// `address`, `version`, `reference`, `digest`, `folder`, `files`.
+/// `address`, `version`, `reference`, `digest`; `folder`, `files` where it was unpacked; `cached` where it went into the cache of `cue`.
 #[derive(Serialize)]
 struct PullAnswer {
     address: String,
     version: Option<String>,
     reference: String,
     digest: String,
+    #[serde(flatten)]
+    unpacked: Option<Unpacked>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cached: Option<Vec<CachedAnswer>>,
+}
+
+#[derive(Serialize)]
+struct Unpacked {
     folder: String,
     files: usize,
 }
 
+/// A module in the cache of `cue`: `created` is false where the same was there.
+#[derive(Serialize)]
+struct CachedAnswer {
+    module: String,
+    digest: String,
+    created: bool,
+}
+
 impl Answer for PullAnswer {
     fn write_text(&self, text: &mut String) -> std::fmt::Result {
-        writeln!(text, "{}", self.folder)
+        for cached in self.cached.iter().flatten() {
+            writeln!(text, "{}", cached.module)?;
+        }
+        self.unpacked.as_ref().map_or(Ok(()), |unpacked| writeln!(text, "{}", unpacked.folder))
     }
 }
 
 impl Pull {
     pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
         let (address, stored) = context.stored(&self.address, self.version.as_deref()).await?;
-        let folder = self.output.clone().unwrap_or_else(|| PathBuf::from(address.short_name()));
-        let pulled = pull::pull(&stored, &context.environment.absolute(&folder)).await?;
+        let cached = if self.into_cue_cache { Some(Self::cache(context, &stored).await?) } else { None };
+        let folder = match (&self.output, self.into_cue_cache) {
+            (Some(folder), _) => Some(folder.clone()),
+            (None, true) => None,
+            (None, false) => Some(PathBuf::from(address.short_name())),
+        };
+        let unpacked = match folder {
+            Some(folder) => {
+                let pulled = pull::pull(&stored, &context.environment.absolute(&folder)).await?;
+                Some(Unpacked { folder: folder.display().to_string(), files: pulled.files })
+            }
+            None => None,
+        };
         context.printer.answer(&PullAnswer {
             address: address.to_string(),
             version: stored.version.as_ref().map(ToString::to_string),
-            reference: pulled.reference,
-            digest: pulled.digest.to_string(),
-            folder: folder.display().to_string(),
-            files: pulled.files,
+            reference: stored.name(),
+            digest: stored.digest.to_string(),
+            unpacked,
+            cached,
         })?;
         Ok(ExitStatus::Done)
+    }
+
+    /// Puts the module and what it needs where `cue` looks first.
+    async fn cache(context: &Context, stored: &StoredModule) -> Result<Vec<CachedAnswer>, Failure> {
+        let folder = context.environment.cue_cache_folder().ok_or_else(|| {
+            Failure::usage("the cache of `cue` has no place: there is neither CUE_CACHE_DIR nor a home")
+                .with_hint("name its folder with the variable CUE_CACHE_DIR")
+        })?;
+        let cached = cue_cache::fill(stored, &folder).await?;
+        let answer = |cached: cue_cache::Cached| CachedAnswer {
+            module: cached.module.to_string(),
+            digest: cached.digest.to_string(),
+            created: cached.created,
+        };
+        Ok(cached.into_iter().map(answer).collect())
     }
 }

@@ -131,6 +131,7 @@ pub(super) struct Entry {
 /// What a repository that somebody else wrote must not decide, and why.
 const NOT_FROM_A_REPOSITORY: &[(&str, &str)] = &[
     ("output", WRITES),
+    ("into-cue-cache", WRITES),
     ("print-address", WRITES),
     ("cache-dir", WRITES),
     ("cache-disk", FILLS),

@@ -6,6 +6,7 @@ pub mod check;
 pub mod client_setup;
 pub mod connect;
 pub mod copy;
+pub mod cue_cache;
 pub mod cue_view;
 pub mod delete;
 pub mod download;

@@ -29,12 +29,12 @@ const MODULES: [Module; 5] = [
     Module { name: "side", version: "1.0.0", imports: &["leaf"], deps: &[("leaf", "1.1.0")] },
 ];
 
-fn path_of(name: &str) -> String {
+pub(super) fn path_of(name: &str) -> String {
     format!("acme.example/net/{name}@v1")
 }
 
 /// A file that imports these modules and says what they say, and a word of its own.
-fn says(package: &str, word: &str, imports: &[&str]) -> String {
+pub(super) fn says(package: &str, word: &str, imports: &[&str]) -> String {
     let lines: Vec<_> = imports.iter().map(|name| format!("import \"{}\"", path_of(name))).collect();
     let said: Vec<_> =
         iter::once(format!("\"{word}\"")).chain(imports.iter().map(|name| format!("{name}.says"))).collect();
@@ -42,7 +42,7 @@ fn says(package: &str, word: &str, imports: &[&str]) -> String {
 }
 
 /// Pushes all of them.
-fn publish(ocimod: &Ocimod, registry: &str, more: &[&str]) {
+pub(super) fn publish(ocimod: &Ocimod, registry: &str, more: &[&str]) {
     for Module { name, version, imports, deps } in &MODULES {
         let folder = ocimod.folder(&format!("{name}-{version}"));
         let deps: Vec<_> =
@@ -54,7 +54,7 @@ fn publish(ocimod: &Ocimod, registry: &str, more: &[&str]) {
     }
 }
 
-fn copy(crane: &Path, ocimod: &Ocimod, from: &str, to: &str, what: &str) {
+pub(super) fn copy(crane: &Path, ocimod: &Ocimod, from: &str, to: &str, what: &str) {
     let (from, to) = (format!("{from}/{what}"), format!("{to}/{what}"));
     run(isolated(crane, ocimod.home.path()).args(["copy", "--insecure", &from, &to])).success();
 }
@@ -66,7 +66,7 @@ fn view(serve: &Serve) -> String {
 
 /// What `cue` says of the main module in a folder.
 #[track_caller]
-fn said(cue: &Cue, registry: &str, folder: &Path) -> Value {
+pub(super) fn said(cue: &Cue, registry: &str, folder: &Path) -> Value {
     cue.run(registry, folder, &["export", "-e", "says", "."]).success().json()
 }
 

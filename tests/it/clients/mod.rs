@@ -2,6 +2,7 @@
 
 mod copy;
 mod cue;
+mod cue_cache;
 mod cue_view;
 mod install;
 mod login;
