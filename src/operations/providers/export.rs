@@ -78,9 +78,6 @@ pub async fn export(
             published.push(find(routes, address).await?);
         }
     }
-    for provider in &mut published {
-        provider.leave_unyanked().await?;
-    }
     let mut site = Site { exported: Exported::default(), progress };
     for provider in &mut published {
         provider.leave_unyanked().await?;
