@@ -358,6 +358,7 @@ mod tests {
         host                  -                                          default
         host-alias            a,b                                        variable OCIMOD_HOST_ALIAS
         identity-token-stdin  false                                      default
+        into-cue-cache        false                                      default
         key-file              -                                          default
         link-key              -                                          default
         link-lifetime         5m                                         default
