@@ -28,7 +28,7 @@ use crate::operations::copy::{
 #[command(after_help = "Examples:
   ocimod copy acme/vpc/aws --from ghcr.io/acme/modules --to registry.example.com/modules
   ocimod copy 'acme/vpc/aws@~> 1.2' example.com/net/vpc@v1 --with-dependencies --to dir:./store
-  ocimod copy --all --referrers --from ghcr.io/acme/modules --to layout:modules.tar
+  ocimod copy --all --referrers --from harbor.acme.example/modules --to layout:modules.tar
   ocimod copy --all --from layout:modules.tar --to registry.closed.example")]
 #[allow(clippy::struct_excessive_bools)] // switches that have nothing to do with each other
 pub struct Copy {

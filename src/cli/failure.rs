@@ -257,14 +257,18 @@ impl Classify for RegistryError {
     fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Unauthorized { registry, .. } => {
-                format!("log in with `ocimod login {registry}`; a login of docker, podman or crane will do too")
+                format!(
+                    "log in with `ocimod login {registry}`; a login of docker, podman or crane will do too"
+                )
             }
             Self::RepositoryNotMade { command: Some(command), .. } => format!("make it first: {command}"),
             Self::RepositoryNotMade { .. } => {
                 "make it first, or the project that it belongs to, by the registry's own means".into()
             }
             Self::TagExists { .. } => "publish the change under a new version".into(),
-            Self::NoCatalog => "name the module, as in `ocimod list acme/vpc/aws`, or all modules in a file: `--catalog FILE`".into(),
+            Self::NoCatalog => {
+                "name each module, such as `acme/vpc/aws`, or all of them in a file: `--catalog FILE`".into()
+            }
             Self::TooManyRequests { retry_after: Some(wait), .. } => {
                 format!("try again in {} seconds", wait.as_secs().max(1))
             }

@@ -22,6 +22,7 @@ use super::error::{OperationError, Result};
 use super::finding::Finding;
 use super::prepare::MODULE_FILE;
 use super::published::{self, StoredModule};
+use super::resolve::MAX_DEPENDENCIES;
 use super::routes::{ModuleName, Place, RouteError};
 use super::{NoProgress, blocking};
 
@@ -111,6 +112,11 @@ pub async fn everything(stored: &StoredModule) -> Result<Vec<Needed>> {
         archive: layer.archive.clone(),
         place: stored.place.clone(),
     }));
+    // The module itself is among the needed ones.
+    if file.deps.len() > MAX_DEPENDENCIES || needed.len() > MAX_DEPENDENCIES + 1 {
+        let message = format!("{name} needs more than {MAX_DEPENDENCIES} others");
+        return Err(refused("too-many-dependencies", message));
+    }
     for entry in &file.deps {
         let module = ModuleVersion::new(entry.path.base().clone(), entry.version.clone());
         if needed.iter().any(|known| known.module == module) {

@@ -198,7 +198,16 @@ impl CueView<'_> {
             Ok(manifest_of(&stored)
                 .map(|bytes| Arc::new(Shown { digest: Digest::of(&bytes), module: file.module })))
         });
-        shown.await.map_err(OperationError::Shared)
+        match shown.await {
+            // It was deleted meanwhile, or lacks a part: the other versions are shown all the same.
+            Err(error)
+                if matches!(&*error, OperationError::Registry { source, .. }
+                    if source.is_not_found() || matches!(source, RegistryError::ManifestInvalid(_))) =>
+            {
+                Ok(None)
+            }
+            shown => shown.map_err(OperationError::Shared),
+        }
     }
 
     async fn embedded_digest(&self, claim: &Claim) -> Result<Option<Digest>, OperationError> {

@@ -11,6 +11,7 @@ use crate::module::{Address, AddressAt, Constraint, CuePath, ModuleVersion, Vers
 use crate::oci::{Manifest, Reference, Repository, Tag};
 use crate::operations::catalog::{self, CatalogSource};
 use crate::operations::error::{OperationError, Result};
+use crate::operations::finding::Finding;
 use crate::operations::list;
 use crate::operations::published::{self, Published};
 use crate::operations::routes::{ModuleName, Place, RouteError, Target};
@@ -25,6 +26,8 @@ use super::{Copier, FailedCopy, REPOSITORIES_AT_ONCE, Source, expect_no_panic};
 const LOOKS_AT_ONCE: usize = 8;
 /// How many manifests are read to find out whether a repository holds a module or provider at all: most in a shared registry hold images.
 const MAX_CANDIDATES: usize = 4;
+/// More versions that others need are not looked for: a registry that makes up its answers has another one for each.
+const MAX_DEPENDENCIES: usize = 10_000;
 
 /// What is copied of one repository.
 pub(super) struct Batch {
@@ -212,6 +215,7 @@ impl Copier {
     async fn with_dependencies(&self, roots: Vec<Batch>) -> Result<Vec<Vec<Batch>>> {
         let mut graph = Graph::default();
         let mut open = Vec::new();
+        let roots_count: usize = roots.iter().map(|batch| batch.parts.len()).sum();
         for Batch { address, pair, parts } in roots {
             graph.pairs.insert(pair.from.clone(), (address, Arc::clone(&pair)));
             open.extend(parts.into_iter().map(|part| graph.add(&pair, part)));
@@ -229,6 +233,12 @@ impl Copier {
             open = Vec::new();
             for (at, needed) in looked {
                 for needed in needed {
+                    if graph.nodes.len() - roots_count > MAX_DEPENDENCIES {
+                        return Err(OperationError::refused(Finding::general(
+                            "too-many-dependencies",
+                            format!("what is to be copied needs more than {MAX_DEPENDENCIES} other versions"),
+                        )));
+                    }
                     let known = graph.known.get(&needed).copied();
                     let found = match known {
                         Some(found) => found,

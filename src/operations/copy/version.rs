@@ -314,7 +314,7 @@ impl Copier {
                 }
                 (YankMark::Unyanked, Some(YankMark::Yanked(_))) => {
                     self.progress.warn(&format!(
-                        "{} is yanked and stays so, although it is not in {}",
+                        "{} is yanked and stays so, although it is not yanked in {}",
                         pair.to.reference(&tag.clone().into()),
                         pair.from.name()
                     ));

@@ -59,6 +59,8 @@ impl Layout {
             Ok(bytes) => match serde_json::from_slice::<Format>(&bytes) {
                 Ok(Format { format_version: FORMAT_VERSION, quota }) => {
                     layout.quota = quota;
+                    // Somebody may have written the file alone, or lost what was empty. Where it cannot be made, who reads can do without.
+                    let _ = layout.make_folders();
                     Ok(layout)
                 }
                 Ok(Format { format_version: version, .. }) => Err(failed()(io::Error::new(
@@ -74,9 +76,7 @@ impl Layout {
             },
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let make = || -> io::Result<()> {
-                    for folder in ["_blobs", "_uploads", "repos"] {
-                        fs::create_dir_all(root.join(folder))?;
-                    }
+                    layout.make_folders()?;
                     let text = serde_json::to_vec(&Format { format_version: FORMAT_VERSION, quota: None })?;
                     replace(&format, &text).map(drop)
                 };
@@ -85,6 +85,13 @@ impl Layout {
             }
             Err(error) => Err(failed()(error)),
         }
+    }
+
+    fn make_folders(&self) -> io::Result<()> {
+        for folder in ["_blobs", "_uploads", "repos"] {
+            fs::create_dir_all(self.root.join(folder))?;
+        }
+        Ok(())
     }
 
     /// Whether there is a store at `root`.

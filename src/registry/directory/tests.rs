@@ -1169,3 +1169,13 @@ async fn the_lists_in_memory_have_a_limit() {
     assert_eq!(tags(&registry, "acme/r2").await, ["v1", "v2"]);
     assert_eq!(registry.store.memory.used(), one);
 }
+
+#[test]
+fn a_folder_with_its_settings_alone_is_a_store() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("ocimod.json"), r#"{"formatVersion":1,"quota":1000000}"#).unwrap();
+    open(&folder);
+    for made in ["_blobs", "_uploads", "repos"] {
+        assert!(folder.path().join(made).is_dir(), "{made}");
+    }
+}

@@ -187,7 +187,12 @@ impl Layout {
         if let Some(reach) = state.reaches.get(repository) {
             return Ok(Arc::clone(reach));
         }
-        let listed = state.index.repositories.get(repository).cloned().unwrap_or_default();
+        let listed = state.index.repositories.get(repository).cloned();
+        let listed = match listed {
+            // Nothing is remembered of a name that anybody made up.
+            None if self.staging.is_none() => return Ok(Arc::default()),
+            listed => listed.unwrap_or_default(),
+        };
         let reach = Arc::new(Reach::of(&listed, |digest| self.read_manifest(state, digest))?);
         // Where there are more, all are forgotten and found again. One who writes remembers them: what was added is nowhere else.
         let remembered: usize = state.reaches.values().map(|reach| reach.size()).sum();
