@@ -371,7 +371,9 @@ impl Installer {
         for (place, published) in places.iter().zip(listed) {
             let published = match published {
                 Err(error) if error.may_be_absence() => {
-                    unknown.get_or_insert(error);
+                    if !self.search.rules_out(place) {
+                        unknown.get_or_insert(error);
+                    }
                     continue;
                 }
                 published => published?,

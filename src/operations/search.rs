@@ -102,6 +102,8 @@ pub struct Search {
     is_complete: watch::Sender<bool>,
     /// The registries that nobody knows a list of, as the last look had it.
     unlisted: Mutex<Vec<Target>>,
+    /// Repositories that are listed and could not be read: nothing is known of them.
+    unread: Mutex<HashSet<Place>>,
 }
 
 /// When was looked last.
@@ -196,6 +198,7 @@ impl Search {
             looking: tokio::sync::Mutex::default(),
             is_complete: watch::Sender::new(is_complete),
             unlisted: Mutex::default(),
+            unread: Mutex::default(),
         }
     }
 
@@ -237,6 +240,21 @@ impl Search {
     /// Whether a repository has changed since, and was not looked at.
     pub fn is_behind(&self) -> bool {
         !self.changed.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Whether a complete look went by a list that does not name a repository. A registry that refuses to speak of it (many say 403 of
+    /// what is not there) hides nothing then.
+    pub fn rules_out(&self, place: &Place) -> bool {
+        let is_unlisted = || {
+            let unlisted = self.unlisted.lock().unwrap_or_else(PoisonError::into_inner);
+            unlisted.iter().any(|target| target.is_same(&place.target))
+        };
+        let is_unread = || self.unread.lock().unwrap_or_else(PoisonError::into_inner).contains(place);
+        self.options.catalog != CatalogSource::None
+            && self.is_complete()
+            && !is_unlisted()
+            && !self.found().knows(place)
+            && !is_unread()
     }
 
     /// Whether there was a complete look.
@@ -324,6 +342,7 @@ impl Search {
             let listed: HashSet<&Place> = catalog.places.iter().collect();
             let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
             memory.retain(|place, _| listed.contains(place));
+            self.unread.lock().unwrap_or_else(PoisonError::into_inner).retain(|place| listed.contains(place));
         }
         self.look_at(catalog.places.clone()).await?;
         looks.at_everything = Some(Look::ended(began));
@@ -384,12 +403,19 @@ impl Search {
                     if !known.is_some_and(|known| known.is_same(&read)) {
                         self.is_unpublished.store(true, Ordering::Relaxed);
                     }
+                    self.unread.lock().unwrap_or_else(PoisonError::into_inner).remove(&place);
                     memory.insert(place, Arc::new(read));
                 }
-                // What was not read is not known, which is not the same as not there.
-                Err(error) if error.is_passing() => passing = Some(error),
-                // One that is damaged or closed to us does not hide the others; what was known of it stays.
-                Err(error) => tracing::warn!("{} is passed over: {error}", place.name()),
+                Err(error) => {
+                    if error.is_passing() {
+                        // What was not read is not known, which is not the same as not there.
+                        passing = Some(error);
+                    } else {
+                        // One that is damaged or closed to us does not hide the others; what was known of it stays.
+                        tracing::warn!("{} is passed over: {error}", place.name());
+                    }
+                    self.unread.lock().unwrap_or_else(PoisonError::into_inner).insert(place);
+                }
             }
         }
         drop(looked);

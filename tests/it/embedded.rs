@@ -313,3 +313,38 @@ async fn after_a_restart_only_new_manifests_are_fetched() {
     push(&ocimod, "acme/site/null", "1.1.0", "newer", &[]);
     assert_eq!(manifests().await, (1, 0));
 }
+
+fn denied() -> Failure {
+    Failure::error(|| RegistryError::Denied {
+        registry: "registry.example".into(),
+        operation: "listing tags".into(),
+    })
+}
+
+#[tokio::test]
+async fn a_registry_that_says_403_of_what_is_not_there_hides_no_embedded_module() {
+    let ocimod = fresh().await;
+    push_holder(&ocimod, "other/stack/null", &[("acme/label/null", "1.2.0")], "a");
+    let shim = Shim::new(ocimod, SearchOptions::default()).await;
+    shim.search.look().await.expect("the store is there");
+    shim.registry.fail("tags", When::Always, denied());
+    assert_eq!(shim.versions("acme/label/null").await, Ok(vec!["1.2.0".to_owned()]));
+    assert_eq!(shim.download("acme/label/null", "1.2.0").await, 200);
+}
+
+#[tokio::test]
+async fn a_listed_repository_that_may_not_be_read_is_not_taken_for_none() {
+    let ocimod = fresh().await;
+    push(&ocimod, "acme/label/null", "1.0.0", "own", &[]);
+    push_holder(&ocimod, "evil/stack/null", &[("acme/label/null", "99.0.0")], "evil");
+    let shim = Shim::new(ocimod, SearchOptions::default()).await;
+    // The first of the two repositories in the order of the list is the module's own, and it is closed to us.
+    shim.registry.fail("tags", When::Nth(1), denied());
+    shim.registry.fail("tags", When::Nth(2), denied());
+    let looked = shim.search.look().await;
+    assert!(looked.is_ok() && shim.search.is_complete());
+    shim.registry.work_again();
+    shim.registry.fail("tags", When::Always, denied());
+    let answer = shim.versions("acme/label/null").await;
+    assert!(answer.is_err() && answer != Err(404), "{answer:?}");
+}
