@@ -137,6 +137,8 @@ struct Own {
     /// The versions that they withdraw, also where others bring them along.
     yanked: HashSet<Version>,
     places: Vec<Place>,
+    /// What a registry says of one that no list names, where that may mean that it is not there.
+    unknown: Option<OperationError>,
 }
 
 /// What there is of a module, as the caller may see it.
@@ -224,8 +226,10 @@ impl Installer {
     pub async fn versions(&self, asked: &Asked, may_read: MayRead<'_>) -> Result<Offer> {
         self.require_some(asked, may_read, || self.nothing(asked))?;
         let began = Instant::now();
-        if let Some(offer) = self.first_offer(asked, may_read).await? {
-            return Ok(offer);
+        match self.first_offer(asked, may_read).await {
+            Ok(Some(offer)) => return Ok(offer),
+            Err(error) if !error.may_be_absence() => return Err(error),
+            Ok(None) | Err(_) => {}
         }
         self.look_further(asked, Some(began)).await?;
         self.first_offer(asked, may_read).await?.ok_or_else(|| self.nothing(asked))
@@ -312,7 +316,7 @@ impl Installer {
 
     /// What there is of a module, withdrawn or not.
     async fn gather(&self, asked: &Asked, module: &ModuleName, may_read: MayRead<'_>) -> Result<Gathered> {
-        let own = self.own(asked, module, may_read).await?;
+        let mut own = self.own(asked, module, may_read).await?;
         if !own.exists()
             && self.search.is_complete()
             && self.search.found().claims.about(module.path()).next().is_some()
@@ -330,7 +334,11 @@ impl Installer {
             embedded = believed;
             is_cut |= is_fewer;
         }
-        Ok(Gathered { own, embedded, is_cut, found })
+        match own.unknown.take() {
+            // Nobody brings it along, so that the refusal may well be about something that is there.
+            Some(unknown) if !own.exists() && embedded.is_empty() => Err(unknown),
+            _ => Ok(Gathered { own, embedded, is_cut, found }),
+        }
     }
 
     /// Everything that a caller may know of a module, withdrawn versions included, for who looks for one by something else than its
@@ -364,6 +372,7 @@ impl Installer {
             is_cut: false,
             yanked: HashSet::new(),
             places: places.clone(),
+            unknown: None,
         };
         // Together: where the registry is far, the one that is not there would cost as much time as the one that is.
         let listed = join_all(places.iter().map(|place| published::at(module, place))).await;
@@ -371,9 +380,8 @@ impl Installer {
         for (place, published) in places.iter().zip(listed) {
             let published = match published {
                 Err(error) if error.may_be_absence() => {
-                    if !self.search.rules_out(place) {
-                        unknown.get_or_insert(error);
-                    }
+                    let kept = if self.search.rules_out(place) { &mut own.unknown } else { &mut unknown };
+                    kept.get_or_insert(error);
                     continue;
                 }
                 published => published?,

@@ -242,8 +242,8 @@ impl Search {
         !self.changed.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Whether a complete look went by a list that does not name a repository. A registry that refuses to speak of it (many say 403 of
-    /// what is not there) hides nothing then.
+    /// Whether a complete look went by a list that does not name a repository. Where the registry refuses to speak of it (many say 403 of
+    /// what is not there), what others bring along may stand for it then.
     pub fn rules_out(&self, place: &Place) -> bool {
         let is_unlisted = || {
             let unlisted = self.unlisted.lock().unwrap_or_else(PoisonError::into_inner);

@@ -330,6 +330,9 @@ async fn a_registry_that_says_403_of_what_is_not_there_hides_no_embedded_module(
     shim.registry.fail("tags", When::Always, denied());
     assert_eq!(shim.versions("acme/label/null").await, Ok(vec!["1.2.0".to_owned()]));
     assert_eq!(shim.download("acme/label/null", "1.2.0").await, 200);
+    // What nobody brings along may be there and closed to us.
+    let answer = shim.versions("acme/nothing/null").await;
+    assert!(answer.is_err() && answer != Err(404), "{answer:?}");
 }
 
 #[tokio::test]
