@@ -114,7 +114,7 @@ mod tests {
         Environment {
             variables: variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect(),
             home: Some("/home/jo".into()),
-            working_folder: "/work".into(),
+            working_folder: "/projects".into(),
             ..Environment::default()
         }
     }
@@ -146,6 +146,6 @@ mod tests {
         assert_eq!(with(&[]).cache_folder(), Some("/home/jo/.cache/ocimod".into()));
         #[cfg(not(target_os = "macos"))]
         assert_eq!(with(&[]).cue_cache_folder(), Some("/home/jo/.cache/cue".into()));
-        assert_eq!(with(&[("CUE_CACHE_DIR", "c")]).cue_cache_folder(), Some("/work/c".into()));
+        assert_eq!(with(&[("CUE_CACHE_DIR", "c")]).cue_cache_folder(), Some("/projects/c".into()));
     }
 }

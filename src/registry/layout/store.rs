@@ -587,11 +587,8 @@ fn page<'a, T: Clone + 'a>(
     key: impl Fn(&T) -> &str,
 ) -> Page<T> {
     let after = request.after.as_deref().unwrap_or("");
-    let mut items = items.skip_while(|item| key(item) <= after);
-    let Some(count) = request.count else { return Page { items: items.cloned().collect(), next: None } };
-    let page: Vec<T> = items.by_ref().take(count).cloned().collect();
-    let next = items.next().and(page.last()).map(|last| key(last).to_owned());
-    Page { items: page, next }
+    let items = items.skip_while(|item| key(item) <= after).cloned();
+    Page::first_of(items, request.count, &key)
 }
 
 fn unknown(repository: &Repository, reference: &Reference) -> RegistryError {
