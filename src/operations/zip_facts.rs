@@ -270,7 +270,7 @@ impl RangeReader {
 
     async fn fetch(&self, start: u64, length: u64) -> Result<Vec<u8>, RegistryError> {
         let range = ByteRange::FromTo { first: start, last: start + length - 1 };
-        let request = BlobRequest { range: Some(range), location: false };
+        let request = BlobRequest { range: Some(range), ..BlobRequest::default() };
         let blob = self.place.registry().blob(&self.place.repository, &self.content.digest, request).await?;
         let Blob::Stream(stream) = blob else {
             return Err(RegistryError::Unsupported { operation: "reading blobs elsewhere" });

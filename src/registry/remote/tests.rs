@@ -337,10 +337,10 @@ async fn redirects_end_and_lead_to_no_inner_address() {
 }
 
 async fn location(registry: &RemoteRegistry) -> Option<String> {
-    let wanted = BlobRequest { range: None, location: true };
+    let wanted = BlobRequest { location: true, ..BlobRequest::default() };
     match registry.blob(&repository(), &Digest::of(b"content"), wanted).await.unwrap() {
         Blob::Location(url) => Some(url.into()),
-        Blob::Stream(_) => None,
+        Blob::Stream(_) | Blob::File(_) => None,
     }
 }
 
@@ -541,7 +541,8 @@ async fn a_piece_that_breaks_off_is_taken_up_too() {
         _ => status(416),
     })
     .await;
-    let wanted = BlobRequest { range: Some(ByteRange::FromTo { first: 1, last: 5 }), location: false };
+    let wanted =
+        BlobRequest { range: Some(ByteRange::FromTo { first: 1, last: 5 }), ..BlobRequest::default() };
     let Ok(Blob::Stream(blob)) = remote(&server).blob(&repository(), &Digest::of(b"content"), wanted).await
     else {
         panic!("the piece is there")
@@ -1392,7 +1393,7 @@ async fn a_refusal_of_the_tag_for_referrers_is_never_taken_for_none() {
 #[tokio::test]
 async fn ranges_are_what_was_asked_for() {
     let digest = Digest::of(b"0123456789");
-    let range = |range| BlobRequest { range: Some(range), location: false };
+    let range = |range| BlobRequest { range: Some(range), ..BlobRequest::default() };
     for honours in [true, false] {
         let server = Scripted::start(move |request, _| match (honours, request.header("range").as_str()) {
             (true, "bytes=2-4") => reply(206, &[("content-range", "bytes 2-4/10")], "234"),
