@@ -27,8 +27,8 @@ use url::Url;
 use crate::oci::Span;
 use crate::registry::{Blob, BlobFile, BlobStream, ByteStream};
 
-/// How much of a file is sent at a time.
-const PART: usize = 1024 * 1024;
+/// How much of a file is sent at a time: some times as much as a socket takes at once, so that it is never short of bytes.
+const PART: usize = 2 * 1024 * 1024;
 
 /// What stands for a part of a file. It is known by where it is, not by what is in it.
 static STAND_IN: [u8; PART] = [0; PART];
@@ -37,9 +37,17 @@ fn is_stand_in(slice: &[u8]) -> bool {
     STAND_IN.as_ptr_range().contains(&slice.as_ptr())
 }
 
-/// Parts of files that a connection is going to send, in their order.
+/// Parts of files that a connection is going to send.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Handover(Arc<Mutex<VecDeque<Part>>>);
+pub(super) struct Handover(Arc<Mutex<Parts>>);
+
+#[derive(Debug, Default)]
+struct Parts {
+    /// In their order.
+    due: VecDeque<Part>,
+    /// Whether the system waits for packets to be full.
+    is_corked: bool,
+}
 
 /// A part of a file that is to be sent.
 #[derive(Debug)]
@@ -47,10 +55,23 @@ struct Part {
     file: Arc<File>,
     at: u64,
     left: usize,
+    /// Whether nothing of the file comes behind it.
+    is_last: bool,
+}
+
+impl Parts {
+    /// Has the system send full packets alone, or whatever it has. Without that, the end of each part is a small packet of its own,
+    /// and whoever receives them is woken for each.
+    fn cork(&mut self, stream: &impl SendFile, is_corked: bool) {
+        if self.is_corked != is_corked {
+            stream.cork(is_corked);
+            self.is_corked = is_corked;
+        }
+    }
 }
 
 impl Handover {
-    fn parts(&self) -> MutexGuard<'_, VecDeque<Part>> {
+    fn parts(&self) -> MutexGuard<'_, Parts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -62,7 +83,9 @@ impl Handover {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let mut parts = self.parts();
-        let Some(part) = parts.front_mut() else {
+        let sends_files = !parts.due.is_empty();
+        parts.cork(stream, sends_files);
+        let Some(part) = parts.due.front_mut() else {
             return Pin::new(stream).poll_write_vectored(context, slices);
         };
         let Some(first) = slices.iter().position(|slice| !slice.is_empty()) else {
@@ -86,7 +109,9 @@ impl Handover {
         part.at += sent as u64;
         part.left = part.left.saturating_sub(sent);
         if part.left == 0 {
-            parts.pop_front();
+            let is_last = part.is_last;
+            parts.due.pop_front();
+            parts.cork(stream, !is_last);
         }
         Poll::Ready(Ok(sent))
     }
@@ -102,6 +127,9 @@ pub(super) trait SendFile {
         at: u64,
         count: usize,
     ) -> Poll<io::Result<usize>>;
+
+    /// Has the system wait until packets are full, or no longer. It is no matter if it does not.
+    fn cork(&self, is_corked: bool);
 }
 
 impl SendFile for TcpStream {
@@ -127,6 +155,13 @@ impl SendFile for TcpStream {
         }
     }
 
+    fn cork(&self, is_corked: bool) {
+        #[cfg(target_os = "linux")]
+        let _ = rustix::net::sockopt::set_tcp_cork(self, is_corked);
+        #[cfg(not(target_os = "linux"))]
+        let _ = is_corked;
+    }
+
     #[cfg(not(target_os = "linux"))]
     fn poll_send_file(
         &self,
@@ -144,6 +179,8 @@ impl SendFile for tokio::io::DuplexStream {
     fn poll_send_file(&self, _: &mut Context<'_>, _: &File, _: u64, _: usize) -> Poll<io::Result<usize>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
+
+    fn cork(&self, _: bool) {}
 }
 
 /// Where the body of an answer finds the connection that it goes out on, if that one sends files.
@@ -247,7 +284,8 @@ impl HttpBody for SentFile {
             let length = usize::try_from(part.length).unwrap_or(PART).min(PART);
             if self.file.is_cached(part) {
                 let file = Arc::clone(self.file.file());
-                handover.parts().push_back(Part { file, at: part.start, left: length });
+                let is_last = self.left.length == 0;
+                handover.parts().due.push_back(Part { file, at: part.start, left: length, is_last });
                 return Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&STAND_IN[..length])))));
             }
             self.reading = Some(self.file.read(part));
@@ -271,6 +309,7 @@ mod tests {
     #[derive(Default)]
     struct Slow {
         written: Mutex<Vec<u8>>,
+        corks: Mutex<Vec<(bool, usize)>>,
     }
 
     impl Slow {
@@ -306,6 +345,10 @@ mod tests {
             let mut bytes = vec![0; count];
             let read = file.read_at(&mut bytes, at)?;
             Poll::Ready(Ok(self.take(&bytes[..read])))
+        }
+
+        fn cork(&self, is_corked: bool) {
+            self.corks.lock().unwrap().push((is_corked, self.written.lock().unwrap().len()));
         }
     }
 
@@ -372,6 +415,8 @@ mod tests {
         // What comes behind is no part.
         write(&files, &mut stream, &[b"next"]).await.unwrap();
         assert!(*stream.written.lock().unwrap() == [b"head", &bytes[..], b"next"].concat());
+        let corks = stream.corks.lock().unwrap().clone();
+        assert_eq!(corks, [(true, 0), (false, 4 + LENGTH)], "packets are full but for the last");
     }
 
     #[tokio::test]
@@ -379,7 +424,7 @@ mod tests {
         let (file, _) = file(10);
         let files = Handover::default();
         let file = Arc::new(file);
-        files.parts().push_back(Part { file, at: 0, left: 10 });
+        files.parts().due.push_back(Part { file, at: 0, left: 10, is_last: true });
         let mut stream = Slow::default();
         let copy = STAND_IN[..10].to_vec();
         write(&files, &mut stream, &[b"head", &copy]).await.unwrap_err();
@@ -400,6 +445,18 @@ mod tests {
         let error = write(&files, &mut stream, &[&part]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
         assert!(*stream.written.lock().unwrap() == bytes[..50_000]);
+    }
+
+    /// What comes behind a part that is not the last is read from the disk: it does not wait for packets to be full.
+    #[tokio::test]
+    async fn what_is_written_goes_out_at_once() {
+        let (file, _) = file(10);
+        let files = Handover::default();
+        files.parts().due.push_back(Part { file: Arc::new(file), at: 0, left: 10, is_last: false });
+        let mut stream = Slow::default();
+        write(&files, &mut stream, &[&STAND_IN[..10]]).await.unwrap();
+        write(&files, &mut stream, &[b"read"]).await.unwrap();
+        assert_eq!(*stream.corks.lock().unwrap(), [(true, 0), (false, 10)]);
     }
 
     #[tokio::test]
