@@ -11,6 +11,7 @@ pub mod credentials;
 pub mod directory;
 mod error;
 pub mod layout;
+mod referrers;
 pub mod remote;
 pub(crate) mod whole_file;
 
