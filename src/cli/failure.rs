@@ -294,6 +294,7 @@ impl Classify for OperationError {
                 ProviderError::NotAProvider { .. } => ErrorKind::NotFound,
                 ProviderError::ArchiveLayers { .. }
                 | ProviderError::Algorithm { .. }
+                | ProviderError::Elsewhere { .. }
                 | ProviderError::Index(_) => ErrorKind::Damaged,
             },
             Self::NotSearchedYet { .. } => ErrorKind::Unavailable,
@@ -302,6 +303,7 @@ impl Classify for OperationError {
                 ArtifactError::NotAModule { .. } => ErrorKind::NotFound,
                 ArtifactError::ArchiveLayers(_)
                 | ArtifactError::Dependency { .. }
+                | ArtifactError::Elsewhere(_)
                 | ArtifactError::ModuleFileData(_) => ErrorKind::Damaged,
             },
             Self::Exists { .. } | Self::Differs { .. } | Self::OtherForm { .. } => ErrorKind::Immutable,
