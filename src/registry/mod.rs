@@ -12,6 +12,7 @@ pub mod directory;
 mod error;
 mod file;
 pub mod layout;
+mod referrers;
 pub mod remote;
 pub(crate) mod whole_file;
 

@@ -51,6 +51,7 @@ const LISTS: [(&str, &str); 9] = [
     ("access", include_str!("access.toml")),
     ("credentials", include_str!("credentials.toml")),
     ("identity", include_str!("identity.toml")),
+    ("layouts", include_str!("layouts.toml")),
     ("links", include_str!("links.toml")),
     ("modules", include_str!("modules.toml")),
     ("paths", include_str!("paths.toml")),

@@ -236,8 +236,8 @@ impl Cache {
 
     /// What was kept of a content by [`Self::keep_record`], by this process or by an earlier one.
     ///
-    /// A record is found by whoever knows the digest, whichever registry that is from: it says what follows from the bytes, and
-    /// nothing of who may see them.
+    /// A record is found by whoever knows the digest, whichever registry that is from. What is believed of one registry alone has that
+    /// registry in what the digest is of.
     pub async fn record(&self, kind: &str, digest: &Digest) -> Option<Bytes> {
         let (key, name) = record_name(kind, digest)?;
         if let Some(bytes) = self.records.kept(key).await {

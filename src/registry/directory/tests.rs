@@ -11,10 +11,10 @@ use bytes::Bytes;
 use futures_util::stream;
 use tempfile::TempDir;
 
-use super::memory::Room;
 use super::store::Names;
 use super::*;
 use crate::oci::{ByteRange, IMAGE_INDEX, IMAGE_MANIFEST};
+use crate::registry::referrers::Room;
 use crate::registry::{BytesSource, Condition};
 
 fn open(folder: &TempDir) -> DirectoryRegistry {

@@ -678,6 +678,8 @@ async fn refusals_are_told_apart() {
         (400, body("s3cret"), "Protocol"),
         (501, String::new(), "Unsupported"),
         (503, "s3cret".into(), "Unavailable"),
+        (507, "s3cret".into(), "Full"),
+        (413, "<html>s3cret".into(), "SizeRefused"),
         (429, "s3cret".into(), "TooManyRequests"),
         (418, String::new(), "Protocol"),
     ] {
@@ -1592,6 +1594,33 @@ async fn chunks_that_no_memory_should_hold_are_not_made() {
         remote(&server).put_blob(&repository(), &Digest::of(&content), &BytesSource(content.clone())).await;
     assert!(matches!(error, Err(RegistryError::Protocol { .. })), "{error:?}");
     assert!(server.lines().iter().all(|line| !line.starts_with("PATCH")));
+}
+
+#[tokio::test]
+async fn a_push_that_is_too_much_for_the_registry_says_what_is_in_the_way() {
+    for (code, expected, is_passing) in
+        [(413, "SizeRefused", false), (507, "Full", false), (429, "TooManyRequests", true)]
+    {
+        let server = Scripted::start(move |request, _| match request.method.as_str() {
+            "POST" => reply(202, &[("location", "/u")], ""),
+            "HEAD" => status(404),
+            "PUT" | "PATCH" => reply(code, &[("retry-after", "0")], "<html>"),
+            _ => status(200),
+        })
+        .await;
+        let remote = remote(&server);
+        let content = Bytes::from(vec![7; 700_000]);
+        let blob = remote.put_blob(&repository(), &Digest::of(&content), &BytesSource(content.clone())).await;
+        let blob_requests = server.lines().iter().filter(|line| line.starts_with("PUT")).count();
+        let manifest = remote.put_manifest(&repository(), &new_manifest(&["v1"], Condition::None)).await;
+        for error in [blob.unwrap_err(), manifest.unwrap_err()] {
+            let shown = format!("{error:?}");
+            assert!(shown.starts_with(expected), "{code}: {shown}");
+            assert_eq!(error.is_passing(), is_passing, "{code}");
+        }
+        // Nothing is sent again that cannot pass; chunks are tried where the whole is too large, down to the smallest.
+        assert_eq!(blob_requests > 1, is_passing, "{code}: {:?}", server.lines());
+    }
 }
 
 #[tokio::test]
