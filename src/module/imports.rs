@@ -413,7 +413,7 @@ mod tests {
     #[test]
     fn what_is_no_cue_ends_what_is_read() {
         assert_eq!(imports("import \"a\"\nimport 3\nimport \"b\""), [("a".to_owned(), 1)]);
-        for text in ["", "import", "import (", "import (\"a", "@", "@if(", "package", "x: 1\nimport \"a\""] {
+        for text in ["", "import", "import (", "@", "@if(", "package", "x: 1\nimport \"a\""] {
             assert!(imports(text).is_empty(), "{text}");
         }
     }
@@ -428,6 +428,7 @@ mod tests {
             (r#"import "a\ud800""#, r#""a\ud800""#, false),
             ("import \"a\nb\"", "\"a", false),
             ("import \"a\\", "\"a\\", false),
+            ("import (\"a", "\"a", false),
             ("import #\"a\"#\nx: 1", "#\"a\"#", false),
             ("import n #\"a\"#", "#\"a\"#", false),
             ("import \"\"\"\n\ta\n\t\"\"\"", "\"\"\"", false),
