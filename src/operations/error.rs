@@ -145,8 +145,11 @@ pub enum OperationError {
         /// What to type.
         hint: String,
     },
-    /// The registries were not looked through yet, so nobody knows whether the module is inside another one.
-    #[error("`{module}` is looked for in the registry, which takes a while after the start")]
+    /// Not everything was looked through that the module may be inside of, so nobody knows whether it is.
+    #[error(
+        "`{module}` may be inside another module, and not all of those could be looked at yet: it takes a while after the start, and longer \
+         where a repository fails"
+    )]
     NotSearchedYet {
         /// The module.
         module: String,

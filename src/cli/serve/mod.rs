@@ -30,12 +30,13 @@ use crate::operations::install::Installer;
 use crate::operations::prepare::Naming;
 use crate::operations::push::{self, PushRequest};
 use crate::operations::routes::Routes;
-use crate::operations::search::Search;
+use crate::operations::search::{LeftOut, Search};
 use crate::registry::cached::CacheStatistics;
 use crate::registry::counted::CountedRegistry;
 use crate::registry::{Cache, SharedRegistry};
 use crate::server::{
-    self, App, BasePath, CacheNumbers, Hangups, Metrics, MetricsPlace, Reloads, ServerOptions, StartPage,
+    self, App, BasePath, CacheNumbers, Hangups, Metrics, MetricsPlace, Reloads, SearchNumbers, ServerOptions,
+    StartPage,
 };
 
 /// Serve modules to OpenTofu and Terraform, and the embedded registry to every OCI client
@@ -190,6 +191,7 @@ impl Serve {
         access::reload_at_hangup(options.access.clone());
         let routes = kept(routes, cache.as_ref(), &metrics);
         let search = Arc::new(Search::new(&routes, search_options));
+        count_left_out(&metrics, &search);
         let looking = tokio::spawn({
             let search = Arc::clone(&search);
             async move { search.run().await }
@@ -275,6 +277,15 @@ impl Serve {
         context.printer.note(&format!("pushed {} {version}", pushed.address));
         Ok(())
     }
+}
+
+/// Has the metrics tell what the search leaves out.
+fn count_left_out(metrics: &Metrics, search: &Arc<Search>) {
+    let search = Arc::clone(search);
+    metrics.search(move || {
+        let LeftOut { repositories, registries } = search.left_out();
+        SearchNumbers { repositories, registries }
+    });
 }
 
 /// The registries elsewhere with a memory: a folder is a disk already.
