@@ -237,7 +237,7 @@ impl OperationError {
             ),
             Self::Login(error) => login_hint(error),
             Self::OtherForm { stored, .. } => {
-                Some(format!("repeat the push with `--deps {stored}`, or push a new version"))
+                Some(format!("repeat this with `--deps {stored}`, or publish a new version"))
             }
             Self::OtherModule { stored, .. } => Some(match stored.split_once('/') {
                 Some((host, _)) if stored.matches('/').count() == 3 => {

@@ -156,6 +156,9 @@ impl Serve {
             Failure::new(ErrorKind::Failed, format!("the address cannot be read: {error}"))
         })?;
         let embedded = choice.setting()?.single_directory().is_some();
+        if !embedded {
+            self.warn_of_unused_limits(context);
+        }
         let is_tls = certificate.is_some();
         let asks_for_tokens = !access.is_open();
         let options = ServerOptions {
@@ -210,6 +213,17 @@ impl Serve {
             .map_err(|error| Failure::new(ErrorKind::Failed, format!("the server stopped: {error}")))?;
         looking.abort();
         Ok(ExitStatus::Done)
+    }
+
+    /// Says so where options are about an embedded registry that is not there.
+    fn warn_of_unused_limits(&self, context: &Context) {
+        let unused = self.limits.of_the_embedded_registry();
+        if !unused.is_empty() {
+            context.printer.warning(&format!(
+                "there is no embedded registry, which is what {} would be about: nothing is pushed through this server",
+                unused.iter().map(|option| format!("`{option}`")).collect::<Vec<_>>().join(" and ")
+            ));
+        }
     }
 
     /// The store of `--temporary`; a registry that was named on the command line would never be used.
