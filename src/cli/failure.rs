@@ -316,6 +316,8 @@ impl Classify for OperationError {
                 CredentialError::Unreadable { .. }
                 | CredentialError::Invalid { .. }
                 | CredentialError::Entry { .. }
+                | CredentialError::InvalidCueLogins { .. }
+                | CredentialError::Expired { .. }
                 | CredentialError::Helper { .. }
                 | CredentialError::Unwritable { .. } => ErrorKind::Failed,
             },

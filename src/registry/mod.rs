@@ -11,6 +11,7 @@ pub mod credentials;
 pub mod directory;
 mod error;
 pub mod layout;
+mod prefixed_tags;
 pub mod remote;
 pub(crate) mod whole_file;
 
@@ -29,6 +30,7 @@ pub use content::{BlobSource, ByteStream, BytesSource, FileSource, RegistrySourc
 pub use directory::{DirectoryOptions, DirectoryRegistry};
 pub use error::{RegistryError, Result};
 pub use layout::LayoutRegistry;
+pub use prefixed_tags::PrefixedTags;
 
 /// What an operation answers, boxed so that the trait can be used as an object.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T>>;
@@ -73,6 +75,11 @@ pub trait Registry: Send + Sync {
 
     /// The same registry, asked anew for each list, for who looks out for what has changed; `None` where that is so anyway.
     fn always_asked(&self) -> Option<SharedRegistry> {
+        None
+    }
+
+    /// What stands in front of every tag of this registry where it is stored, and is not seen here.
+    fn tag_prefix(&self) -> Option<&str> {
         None
     }
 
