@@ -8,7 +8,9 @@ use serde::Serialize;
 
 use super::Context;
 use super::failure::{ExitStatus, Failure};
+use super::module_options::parse_address;
 use super::printer::Answer;
+use crate::module::Address;
 use crate::operations::published::StoredModule;
 use crate::operations::{cue_cache, pull};
 
@@ -75,6 +77,10 @@ impl Answer for PullAnswer {
 
 impl Pull {
     pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
+        if let Address::Provider(provider) = parse_address(&self.address)?.address {
+            return Err(Failure::usage(format!("`{}` is a provider, and not a module", self.address))
+                .with_hint(format!("write `ocimod provider pull {provider}`")));
+        }
         let (address, stored) = context.stored(&self.address, self.version.as_deref()).await?;
         let cached = if self.into_cue_cache { Some(Self::cache(context, &stored).await?) } else { None };
         let folder = match (&self.output, self.into_cue_cache) {
