@@ -1,9 +1,16 @@
 //! The option for where the names of repositories come from, of every verb that looks through a registry.
 
-use clap::Args;
+use clap::{Arg, Args};
 
 use super::Context;
 use crate::operations::catalog::CatalogSource;
+
+/// The help of `--catalog` for verbs that list what there is: `none` says nothing to them.
+pub(super) fn for_lists(catalog: Arg) -> Arg {
+    let help = "What to look through: a file with addresses of modules and patterns of repositories, a line each [default: the registry's \
+                own list]";
+    catalog.value_name("FILE").help(help)
+}
 
 /// Options for where the names of repositories come from
 #[derive(Args, Clone, Debug, Default)]

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Context;
-use super::catalog_option::CatalogOption;
+use super::catalog_option::{CatalogOption, for_lists};
 use super::failure::{ErrorKind, ExitStatus, Failure};
 use super::module_options::{parse_address, parse_constraint};
 use super::printer::Answer;
@@ -25,11 +25,14 @@ use crate::operations::copy::{
 /// What is there already is not sent again, so a copy that broke off goes on where it stood. A version that is there with other
 /// content is left alone and reported.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Examples:
+#[command(
+    mut_arg("catalog", for_lists),
+    after_help = "Examples:
   ocimod copy acme/vpc/aws --from ghcr.io/acme/modules --to registry.example.com/modules
   ocimod copy 'acme/vpc/aws@~> 1.2' example.com/net/vpc@v1 --with-dependencies --to dir:./store
   ocimod copy --all --referrers --from harbor.acme.example/modules --to layout:modules.tar
-  ocimod copy --all --from layout:modules.tar --to registry.closed.example")]
+  ocimod copy --all --from layout:modules.tar --to registry.closed.example"
+)]
 #[allow(clippy::struct_excessive_bools)] // switches that have nothing to do with each other
 pub struct Copy {
     /// What to copy: a module, `provider:HOST/NAMESPACE/TYPE`, or `oci://HOST/REPOSITORY:TAG`; every version where none is asked for

@@ -282,7 +282,7 @@ impl Classify for RegistryError {
                 format!("try again in {} seconds", wait.as_secs().max(1))
             }
             Self::TooManyRequests { retry_after: None, .. } => {
-                "try again later; what has arrived is not sent again".into()
+                "try again later".into()
             }
             Self::SizeRefused { .. } => {
                 "have the limit raised (`ocimod serve --max-blob`, `client_max_body_size` of nginx), or push less: `.ocimodignore` \

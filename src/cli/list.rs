@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Context;
-use super::catalog_option::CatalogOption;
+use super::catalog_option::{CatalogOption, for_lists};
 use super::failure::{ErrorKind, ExitStatus, Failure};
 use super::inspect::without_placeholder;
 use super::module_options::parse_address;
@@ -20,6 +20,7 @@ use crate::operations::published;
 
 /// List the modules in the registry, or the versions of one
 #[derive(Args, Clone, Debug)]
+#[command(mut_arg("catalog", for_lists))]
 pub struct List {
     /// The module or `provider:HOST/NAMESPACE/TYPE` whose versions are listed
     #[arg(value_name = "ADDRESS")]

@@ -156,10 +156,24 @@ pub struct Catalog {
     pub places: Vec<Place>,
     /// The registries that have no list and of which no file says anything: what is in them is not known.
     pub unlisted: Vec<Target>,
+    /// The registries with more repositories than are read of one.
+    pub cut: Vec<Target>,
 }
 
-/// Reads the lists of every registry.
+/// Reads the lists of every registry. One that is too long is an error.
 pub async fn read(routes: &Routes, source: &CatalogSource) -> Result<Catalog> {
+    let catalog = read_part(routes, source).await?;
+    match catalog.cut.first() {
+        None => Ok(catalog),
+        Some(target) => Err(OperationError::registry(target.name.clone())(RegistryError::TooMany {
+            what: "repositories",
+            limit: MAX_REPOSITORIES,
+        })),
+    }
+}
+
+/// The same with as many repositories of each registry as are read of one.
+pub(super) async fn read_part(routes: &Routes, source: &CatalogSource) -> Result<Catalog> {
     let file = match source {
         CatalogSource::None => return Ok(Catalog::default()),
         CatalogSource::Registry => None,
@@ -179,8 +193,9 @@ pub async fn read(routes: &Routes, source: &CatalogSource) -> Result<Catalog> {
             catalog.unlisted.push(target.clone());
             continue;
         };
-        match repositories(&target.with_tag_prefix(tag_prefix.to_owned())).await {
-            Ok(places) => {
+        match first_repositories(&target.with_tag_prefix(tag_prefix.to_owned())).await {
+            Ok((places, is_cut)) => {
+                catalog.cut.extend(is_cut.then(|| target.clone()));
                 let is_named = |place: &Place| match &file {
                     None => true,
                     Some(file) => file.patterns().any(|pattern| pattern.matches(place.below_prefix())),
@@ -229,13 +244,23 @@ pub(super) fn module_targets(routes: &Routes) -> Vec<(&Target, &Encoding)> {
 /// The repositories of a registry below its prefix.
 pub async fn repositories(target: &Target) -> Result<Vec<Place>> {
     let names = target.registry.all_repositories(MAX_REPOSITORIES).await;
-    let names = names.map_err(OperationError::registry(target.name.clone()))?;
+    Ok(below_prefix(target, names.map_err(OperationError::registry(target.name.clone()))?))
+}
+
+/// The same as far as is read of one registry, and whether it has more.
+async fn first_repositories(target: &Target) -> Result<(Vec<Place>, bool)> {
+    let names = target.registry.first_repositories(MAX_REPOSITORIES).await;
+    let (names, is_cut) = names.map_err(OperationError::registry(target.name.clone()))?;
+    Ok((below_prefix(target, names), is_cut))
+}
+
+fn below_prefix(target: &Target, names: Vec<Repository>) -> Vec<Place> {
     let below = |name: &Repository| {
         let rest = name.as_str().strip_prefix(&target.prefix);
         target.prefix.is_empty() || rest.is_some_and(|rest| rest.starts_with('/'))
     };
     let places = names.into_iter().filter(below);
-    Ok(places.map(|repository| Place { target: target.clone(), repository }).collect())
+    places.map(|repository| Place { target: target.clone(), repository }).collect()
 }
 
 #[cfg(test)]

@@ -146,8 +146,11 @@ pub enum OperationError {
         /// What to type.
         hint: String,
     },
-    /// The registries were not looked through yet, so nobody knows whether the module is inside another one.
-    #[error("`{module}` is looked for in the registry, which takes a while after the start")]
+    /// Not everything was looked through that the module may be inside of, so nobody knows whether it is.
+    #[error(
+        "`{module}` may be inside another module, and not all of those could be looked at yet: it takes a while after the start, and longer \
+         where a repository fails"
+    )]
     NotSearchedYet {
         /// The module.
         module: String,
@@ -235,7 +238,7 @@ impl OperationError {
             ),
             Self::Login(error) => login_hint(error),
             Self::OtherForm { stored, .. } => {
-                Some(format!("repeat the push with `--deps {stored}`, or push a new version"))
+                Some(format!("repeat this with `--deps {stored}`, or publish a new version"))
             }
             Self::OtherModule { stored, .. } => Some(match stored.split_once('/') {
                 Some((host, _)) if stored.matches('/').count() == 3 => {

@@ -232,7 +232,18 @@ impl Installer {
             Ok(None) | Err(_) => {}
         }
         self.look_further(asked, Some(began)).await?;
-        self.first_offer(asked, may_read).await?.ok_or_else(|| self.nothing(asked))
+        if let Some(offer) = self.first_offer(asked, may_read).await? {
+            return Ok(offer);
+        }
+        Err(self.unless_unread(asked, self.nothing(asked)))
+    }
+
+    /// That there is nothing, unless a repository fails that may have it inside another module: then nobody knows.
+    fn unless_unread(&self, asked: &Asked, nothing: OperationError) -> OperationError {
+        if self.names(asked).iter().any(|name| self.search.may_be_in_a_failing_one(name)) {
+            return OperationError::NotSearchedYet { module: asked.to_string() };
+        }
+        nothing
     }
 
     /// What the tags of no repository answer waits for the first complete look; what that has not found may have come since.
@@ -658,7 +669,7 @@ impl Installer {
                 return Ok(Located { version, place: holder.place, archive: claim.archive, stored: None });
             }
             if std::mem::replace(&mut has_looked_further, true) {
-                return Err(unknown());
+                return Err(self.unless_unread(asked, unknown()));
             }
             self.look_further(asked, Some(began)).await?;
         }

@@ -23,7 +23,7 @@ use super::error::{OperationError, Result};
 use super::list;
 use super::pattern::Pattern;
 use super::published;
-use super::routes::{Place, Routes, Target};
+use super::routes::{ModuleName, Place, Routes, Target};
 
 /// Repositories that are looked at together: enough to hide the delay of a far registry, few enough not to be throttled.
 const CONCURRENT_REPOSITORIES: usize = 4;
@@ -31,6 +31,8 @@ const CONCURRENT_REPOSITORIES: usize = 4;
 const CONCURRENT_MANIFESTS: usize = 4;
 /// A tag of a remote registry can be moved in spite of everything. So often each is asked for again.
 const READ_AGAIN_AFTER: Duration = Duration::from_mins(15);
+/// So often a repository that fails is tried, in one look after the other, before a look counts as complete without it.
+const TRIES: u32 = 3;
 /// How soon a look that failed is repeated.
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
 /// How long a look that a caller waits for is good enough for the next caller, at least; and so many times as long as it took, so that
@@ -102,8 +104,28 @@ pub struct Search {
     is_complete: watch::Sender<bool>,
     /// The registries that nobody knows a list of, as the last look had it.
     unlisted: Mutex<Vec<Target>>,
-    /// Repositories that are listed and could not be read: nothing is known of them.
-    unread: Mutex<HashSet<Place>>,
+    /// The registries of which a part alone is looked through, as the last look had it.
+    cut: Mutex<Vec<Target>>,
+    /// Repositories that are listed and could not be read.
+    unread: Mutex<HashMap<Place, Unread>>,
+}
+
+/// Why a repository was not read when it was last looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unread {
+    /// It is damaged, or closed to us.
+    Closed,
+    /// It has failed so often, one look after the other.
+    Failing(u32),
+}
+
+/// What a look leaves out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Repositories that could not be read.
+    pub repositories: u64,
+    /// Registries that have more repositories than are looked through.
+    pub registries: u64,
 }
 
 /// When was looked last.
@@ -198,8 +220,27 @@ impl Search {
             looking: tokio::sync::Mutex::default(),
             is_complete: watch::Sender::new(is_complete),
             unlisted: Mutex::default(),
+            cut: Mutex::default(),
             unread: Mutex::default(),
         }
+    }
+
+    /// What the last look left out.
+    pub fn left_out(&self) -> LeftOut {
+        let repositories = self.unread.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
+        let registries = self.cut.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
+        LeftOut { repositories, registries }
+    }
+
+    /// Whether a repository fails that is believed about a module like this one: nobody knows then whether the module is inside another.
+    pub fn may_be_in_a_failing_one(&self, module: &ModuleName) -> bool {
+        let unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+        let failing = unread.iter().filter(|(_, why)| matches!(why, Unread::Failing(_)));
+        let mut places = failing.map(|(place, _)| place);
+        places.any(|place| {
+            self.options.trusted.iter().any(|pattern| pattern.matches(place.below_prefix()))
+                || self.routes.shares_namespace(module, place, None)
+        })
     }
 
     /// How long a caller waits for the first complete look.
@@ -245,14 +286,11 @@ impl Search {
     /// Whether a complete look went by a list that does not name a repository. Where the registry refuses to speak of it (many say 403 of
     /// what is not there), what others bring along may stand for it then.
     pub fn rules_out(&self, place: &Place) -> bool {
-        let is_unlisted = || {
-            let unlisted = self.unlisted.lock().unwrap_or_else(PoisonError::into_inner);
-            unlisted.iter().any(|target| target.is_same(&place.target))
-        };
-        let is_unread = || self.unread.lock().unwrap_or_else(PoisonError::into_inner).contains(place);
+        let is_unread = || self.unread.lock().unwrap_or_else(PoisonError::into_inner).contains_key(place);
         self.options.catalog != CatalogSource::None
             && self.is_complete()
-            && !is_unlisted()
+            && !is_among(&self.unlisted, place)
+            && !is_among(&self.cut, place)
             && !self.found().knows(place)
             && !is_unread()
     }
@@ -282,12 +320,9 @@ impl Search {
     fn will_look_at(&self, place: &Place) -> bool {
         match self.options.catalog {
             CatalogSource::None => false,
-            CatalogSource::File(_) => {
+            CatalogSource::Registry if !is_among(&self.cut, place) => !is_among(&self.unlisted, place),
+            CatalogSource::File(_) | CatalogSource::Registry => {
                 self.memory.lock().unwrap_or_else(PoisonError::into_inner).contains_key(place)
-            }
-            CatalogSource::Registry => {
-                let unlisted = self.unlisted.lock().unwrap_or_else(PoisonError::into_inner);
-                !unlisted.iter().any(|target| target.is_same(&place.target))
             }
         }
     }
@@ -335,14 +370,16 @@ impl Search {
 
     async fn look_holding(&self, looks: &mut Looks) -> Result<Catalog> {
         let began = Instant::now();
-        let catalog = catalog::read(&self.routes, &self.options.catalog).await?;
+        let catalog = catalog::read_part(&self.routes, &self.options.catalog).await?;
         looks.at_the_list = Some(Look::ended(began));
         self.unlisted.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&catalog.unlisted);
+        self.note_cut(&catalog.cut);
         {
             let listed: HashSet<&Place> = catalog.places.iter().collect();
             let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
             memory.retain(|place, _| listed.contains(place));
-            self.unread.lock().unwrap_or_else(PoisonError::into_inner).retain(|place| listed.contains(place));
+            let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+            unread.retain(|place, _| listed.contains(place));
         }
         self.look_at(catalog.places.clone()).await?;
         looks.at_everything = Some(Look::ended(began));
@@ -373,7 +410,7 @@ impl Search {
             return Ok(());
         }
         let began = Instant::now();
-        let catalog = catalog::read(&self.routes, &self.options.catalog).await?;
+        let catalog = catalog::read_part(&self.routes, &self.options.catalog).await?;
         let new: Vec<_> = {
             let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
             let is_new = |place: &Place| memory.get(place).is_none_or(|read| read.tags.is_empty());
@@ -407,14 +444,14 @@ impl Search {
                     memory.insert(place, Arc::new(read));
                 }
                 Err(error) => {
-                    if error.is_passing() {
+                    if self.is_passed_over(&place, &error) {
+                        // One that is damaged or closed to us does not hide the others, nor does one that always fails; what was known
+                        // of it stays.
+                        tracing::warn!("{} is passed over: {error}", place.name());
+                    } else {
                         // What was not read is not known, which is not the same as not there.
                         passing = Some(error);
-                    } else {
-                        // One that is damaged or closed to us does not hide the others; what was known of it stays.
-                        tracing::warn!("{} is passed over: {error}", place.name());
                     }
-                    self.unread.lock().unwrap_or_else(PoisonError::into_inner).insert(place);
                 }
             }
         }
@@ -427,6 +464,35 @@ impl Search {
             self.publish();
         }
         passing.map_or(Ok(()), Err)
+    }
+
+    /// Notes that a repository could not be read; whether a look is complete without it.
+    fn is_passed_over(&self, place: &Place, error: &OperationError) -> bool {
+        let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+        let why = match unread.get(place) {
+            _ if !error.is_passing() => Unread::Closed,
+            Some(Unread::Failing(times)) => Unread::Failing(times.saturating_add(1)),
+            Some(Unread::Closed) | None => Unread::Failing(1),
+        };
+        unread.insert(place.clone(), why);
+        match why {
+            Unread::Closed => true,
+            Unread::Failing(times) => times >= TRIES,
+        }
+    }
+
+    /// Notes which registries have too many repositories, and says in the log where that is new.
+    fn note_cut(&self, now: &[Target]) {
+        let mut cut = self.cut.lock().unwrap_or_else(PoisonError::into_inner);
+        for target in now.iter().filter(|target| !cut.iter().any(|known| known.is_same(target))) {
+            tracing::warn!(
+                "{} has more than {} repositories, and no more are looked through: a module that is only inside one of the others is \
+                 not found there; name what is to be looked through with `--catalog FILE`",
+                target.name,
+                catalog::MAX_REPOSITORIES
+            );
+        }
+        *cut = now.to_vec();
     }
 
     /// Makes what is in memory what is answered from.
@@ -451,6 +517,12 @@ impl Search {
         }
         *self.found.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(found);
     }
+}
+
+/// Whether a repository is of one of these registries.
+fn is_among(targets: &Mutex<Vec<Target>>, place: &Place) -> bool {
+    let targets = targets.lock().unwrap_or_else(PoisonError::into_inner);
+    targets.iter().any(|target| target.is_same(&place.target))
 }
 
 /// Takes in what these repositories say of others; whether there was too much of it.
@@ -539,21 +611,30 @@ fn warn_of_unlisted(catalog: &Catalog) {
 mod tests {
     use super::super::routes::RepositoryTemplate;
     use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    use crate::module::{Host, TofuAddress};
     use crate::oci::{Descriptor, IMAGE_MANIFEST, Manifest, Reference, Repository};
-    use crate::registry::{Answer, Page, PageRequest, Registry, StoredManifest};
+    use crate::registry::{Answer, Page, PageRequest, Registry, RegistryError, StoredManifest};
 
     /// Two repositories; the second does not answer while it is told so.
     #[derive(Default)]
     struct Halting {
         tags: Mutex<Vec<Tag>>,
         is_halted: AtomicBool,
+        /// The second one fails.
+        is_broken: AtomicBool,
+        /// So many more are listed, with nothing in them.
+        more: AtomicUsize,
     }
 
     const REPOSITORIES: [&str; 2] = ["acme/a/null", "acme/b/null"];
 
     impl Registry for Halting {
         fn repositories<'a>(&'a self, _: &'a PageRequest) -> Answer<'a, Page<Repository>> {
-            let items = REPOSITORIES.map(|name| name.parse().unwrap()).into();
+            let mut items: Vec<Repository> = REPOSITORIES.map(|name| name.parse().unwrap()).into();
+            let more = 0..self.more.load(Ordering::Relaxed);
+            items.extend(more.map(|number| format!("other{number}").parse().unwrap()));
             Box::pin(async { Ok(Page { items, next: None }) })
         }
 
@@ -561,6 +642,12 @@ mod tests {
             Box::pin(async {
                 if repository.as_str() == REPOSITORIES[1] && self.is_halted.load(Ordering::Relaxed) {
                     std::future::pending::<()>().await;
+                }
+                if repository.as_str() == REPOSITORIES[1] && self.is_broken.load(Ordering::Relaxed) {
+                    return Err(RegistryError::Unavailable {
+                        registry: "test".into(),
+                        reason: "it fails".into(),
+                    });
                 }
                 Ok(Page { items: self.tags.lock().unwrap().clone(), next: None })
             })
@@ -612,6 +699,49 @@ mod tests {
         registry.is_halted.store(false, Ordering::Relaxed);
         search.look().await.unwrap();
         assert_eq!(search.found().is_module(&a, &tag), Some(false));
+    }
+
+    #[tokio::test]
+    async fn a_repository_that_always_fails_is_passed_over_and_speaks_for_nothing() {
+        let (registry, search, [a, b]) = search();
+        registry.is_broken.store(true, Ordering::Relaxed);
+        for _ in 1..TRIES {
+            assert!(search.look().await.is_err() && !search.is_complete());
+        }
+        search.look().await.unwrap();
+        assert!(search.is_complete() && search.found().knows(&a) && !search.found().knows(&b));
+        assert_eq!(search.left_out(), LeftOut { repositories: 1, registries: 0 });
+        // What it has of its own may be there, and what it says of its like is not known.
+        assert!(!search.rules_out(&b));
+        let module = |text: &str| {
+            let address = TofuAddress::parse(text).unwrap();
+            ModuleName::tofu(&address, &Host::internal()).unwrap()
+        };
+        assert!(search.may_be_in_a_failing_one(&module("acme/c/null")));
+        assert!(!search.may_be_in_a_failing_one(&module("other/c/null")));
+        registry.is_broken.store(false, Ordering::Relaxed);
+        search.look().await.unwrap();
+        assert!(search.found().knows(&b) && !search.may_be_in_a_failing_one(&module("acme/c/null")));
+        assert_eq!(search.left_out(), LeftOut::default());
+        // It counts anew, and what was read stays.
+        registry.is_broken.store(true, Ordering::Relaxed);
+        assert!(search.look().await.is_err());
+        assert!(search.found().knows(&b));
+    }
+
+    #[tokio::test]
+    async fn a_registry_with_too_many_repositories_is_looked_through_as_far_as_that_goes() {
+        let (registry, search, [a, _]) = search();
+        registry.more.store(catalog::MAX_REPOSITORIES, Ordering::Relaxed);
+        let catalog = search.look().await.unwrap();
+        assert_eq!((catalog.places.len(), catalog.cut.len()), (catalog::MAX_REPOSITORIES, 1));
+        assert!(search.is_complete() && search.found().knows(&a));
+        assert_eq!(search.left_out(), LeftOut { repositories: 0, registries: 1 });
+        // Whether there is one that is not among them, the list does not say.
+        let beyond = Place { repository: "acme/z/null".parse().unwrap(), ..a };
+        assert!(!search.rules_out(&beyond));
+        let options = SearchOptions::default();
+        assert!(catalog::read(&search.routes, &options.catalog).await.is_err(), "who wants all is told");
     }
 
     #[tokio::test]

@@ -473,6 +473,22 @@ impl dyn Registry + '_ {
         Ok(pages.entries)
     }
 
+    /// The same as far as it goes: the first `limit` names where there are more, and whether there are.
+    pub async fn first_repositories(&self, limit: usize) -> Result<(Vec<Repository>, bool)> {
+        let mut pages = Pages::new("repositories", limit, MAX_LIST_TIME);
+        loop {
+            match pages.take(self.repositories(&pages.request).await?) {
+                Ok(true) => {}
+                Ok(false) => return Ok((pages.entries, false)),
+                Err(RegistryError::TooMany { .. }) => {
+                    pages.entries.truncate(limit);
+                    return Ok((pages.entries, true));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// The bytes of a whole blob as a stream; never a location or a file.
     pub async fn blob_stream(&self, repository: &Repository, digest: &Digest) -> Result<BlobStream> {
         match self.blob(repository, digest, BlobRequest::default()).await? {

@@ -197,7 +197,7 @@ impl ApiError {
                 self.to_string().into()
             }
             _ if matches!(self, Self::Operation(OperationError::NotSearchedYet { .. })) => {
-                "the server has just started and looks through its registry; try again".into()
+                "the server has not looked through all of its registry yet; try again".into()
             }
             StatusCode::TOO_MANY_REQUESTS => "there are too many requests at the moment".into(),
             StatusCode::BAD_GATEWAY => "the registry behind this server gave no usable answer".into(),

@@ -69,6 +69,7 @@ pub struct Metrics {
     provider_downloads: Family<NamespaceLabels, Counter>,
     namespaces: Mutex<HashSet<String>>,
     caches: Caches,
+    left_out: LeftOut,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -201,6 +202,38 @@ impl Collector for Caches {
     }
 }
 
+/// What the look through the registries leaves out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SearchNumbers {
+    /// Repositories that could not be read.
+    pub repositories: u64,
+    /// Registries that have more repositories than are looked through.
+    pub registries: u64,
+}
+
+type SearchSource = Box<dyn Fn() -> SearchNumbers + Send + Sync>;
+
+/// Asks the search for its numbers when Prometheus asks for them.
+#[derive(Clone, Default)]
+struct LeftOut(Arc<OnceLock<SearchSource>>);
+
+impl Debug for LeftOut {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str("LeftOut")
+    }
+}
+
+impl Collector for LeftOut {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let SearchNumbers { repositories, registries } =
+            self.0.get().map(|source| source()).unwrap_or_default();
+        let help = "Repositories that could not be read when the registries were last looked through for embedded modules.";
+        gauge(&mut encoder, "ocimod_search_unread_repositories", help, repositories)?;
+        let help = "Registries with more repositories than are looked through for embedded modules.";
+        gauge(&mut encoder, "ocimod_search_cut_registries", help, registries)
+    }
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         let histograms =
@@ -224,6 +257,7 @@ impl Default for Metrics {
             provider_downloads: Family::default(),
             namespaces: Mutex::default(),
             caches: Caches::default(),
+            left_out: LeftOut::default(),
         };
         metrics.register();
         // A series that begins with its first event hides that event from whoever asks for an increase.
@@ -315,6 +349,7 @@ impl Metrics {
             Info::new(BuildLabels { version: env!("CARGO_PKG_VERSION") }),
         );
         registry.register_collector(Box::new(self.caches.clone()));
+        registry.register_collector(Box::new(self.left_out.clone()));
         registry.register_collector(Box::new(Process { started: SystemTime::now() }));
     }
 
@@ -342,6 +377,11 @@ impl Metrics {
             metrics: Arc::clone(self),
             name: labels.registry,
         })
+    }
+
+    /// Where the numbers of the search come from; they are asked for whenever somebody reads the metrics. Only the first source counts.
+    pub fn search(&self, source: impl Fn() -> SearchNumbers + Send + Sync + 'static) {
+        let _ = self.left_out.0.set(Box::new(source));
     }
 
     /// Where the caches' numbers come from; they are asked for whenever somebody reads the metrics. Only the first source counts.
@@ -633,11 +673,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cache_says_is_shown_when_it_is_asked_for() {
+    fn what_a_cache_and_the_search_say_is_shown_when_it_is_asked_for() {
         let metrics = Metrics::default();
         metrics.caches(|| vec![CacheNumbers { kind: "tag", hits: 3, misses: 2, stale: 1, bytes: 40 }]);
+        metrics.search(|| SearchNumbers { repositories: 2, registries: 1 });
         let text = metrics.text().expect("it can be written");
         for line in [
+            "ocimod_search_unread_repositories 2\n",
+            "ocimod_search_cut_registries 1\n",
             "ocimod_cache_lookups_total{kind=\"tag\",result=\"hit\"} 3\n",
             "ocimod_cache_lookups_total{kind=\"tag\",result=\"miss\"} 2\n",
             "ocimod_cache_lookups_total{kind=\"tag\",result=\"stale\"} 1\n",

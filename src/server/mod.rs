@@ -67,7 +67,7 @@ pub use error::ApiError;
 use limits::Connections;
 pub use limits::Limits;
 use metrics::AnswerNumbers;
-pub use metrics::{CacheNumbers, Metrics, MetricsPlace};
+pub use metrics::{CacheNumbers, Metrics, MetricsPlace, SearchNumbers};
 pub use oci::{DistributionRequest, RequestError};
 pub use reload::{Hangups, Live, ReloadError, Reloads};
 pub use request_log::{RequestLine, RequestLog};

@@ -336,6 +336,32 @@ async fn a_registry_that_says_403_of_what_is_not_there_hides_no_embedded_module(
 }
 
 #[tokio::test]
+async fn a_repository_that_always_fails_hides_nothing_but_what_may_be_in_it() {
+    let ocimod = fresh().await;
+    push_holder(&ocimod, "acme/stack/null", &[("acme/label/null", "1.2.0")], "a");
+    push_holder(&ocimod, "acme/broken/null", &[("acme/lamp/null", "1.0.0")], "b");
+    let shim = Shim::new(ocimod, SearchOptions::default()).await;
+    let away =
+        || RegistryError::Unavailable { registry: "registry.example".into(), reason: "it fails".into() };
+    shim.registry.fail("tags", When::In("acme/broken/null"), Failure::error(away));
+    while !shim.search.is_complete() {
+        assert!(shim.registry.count("tags") < 20, "no look is complete");
+        let _ = shim.search.look().await;
+    }
+    assert_eq!(shim.versions("acme/label/null").await, Ok(vec!["1.2.0".to_owned()]));
+    // It may be in there; what is of others is not.
+    for module in ["acme/lamp/null", "acme/nothing/null"] {
+        assert_eq!(shim.versions(module).await, Err(503), "{module}");
+        assert_eq!(shim.download(module, "1.0.0").await, 503, "{module}");
+    }
+    assert_eq!(shim.versions("other/nothing/null").await, Err(404));
+    shim.registry.work_again();
+    shim.search.look().await.expect("everything answers");
+    assert_eq!(shim.versions("acme/lamp/null").await, Ok(vec!["1.0.0".to_owned()]));
+    assert_eq!(shim.versions("acme/nothing/null").await, Err(404));
+}
+
+#[tokio::test]
 async fn a_listed_repository_that_may_not_be_read_is_not_taken_for_none() {
     let ocimod = fresh().await;
     push(&ocimod, "acme/label/null", "1.0.0", "own", &[]);

@@ -49,6 +49,8 @@ pub(crate) enum When {
     Nth(usize),
     /// Each one from now on.
     Always,
+    /// Each one about this repository.
+    In(&'static str),
 }
 
 /// A call that was made.
@@ -109,7 +111,8 @@ impl FailingRegistry {
         let armed = state.armed.entry(operation).or_default();
         let mut due = None;
         armed.retain_mut(|(when, failure)| match when {
-            When::Always => {
+            When::In(other) if *other != repository => true,
+            When::Always | When::In(_) => {
                 due.get_or_insert(failure.clone());
                 true
             }

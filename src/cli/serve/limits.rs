@@ -28,7 +28,7 @@ pub struct LimitOptions {
     #[arg(long, value_name = "SIZE", default_value = "10GiB", value_parser = parse_size)]
     pub max_blob: u64,
     /// How many uploads the embedded registry writes at a time
-    #[arg(long, value_name = "NUMBER", default_value = "64")]
+    #[arg(long, value_name = "NUMBER", default_value = "64", value_parser = parse_uploads)]
     pub max_uploads: NonZeroUsize,
     /// How much the embedded registry may hold; where its folder has a quota too, the smaller one counts [default: the folder's]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -50,6 +50,10 @@ impl LimitOptions {
             return Err(Failure::usage("`--max-blob` is `0`, so nothing could be pushed")
                 .with_hint("leave it out for 10GiB; `--access` says who may push"));
         }
+        if self.quota == Some(0) {
+            return Err(Failure::usage("`--quota` is `0`, so nothing could be pushed")
+                .with_hint("leave it out for no quota of the server's own; `--access` says who may push"));
+        }
         let usual = Limits::default();
         Ok(Limits {
             max_requests: self.max_requests.map_or(usual.max_requests, NonZeroUsize::get),
@@ -57,6 +61,17 @@ impl LimitOptions {
             request_timeout: self.request_timeout,
             max_blob: self.max_blob,
         })
+    }
+
+    /// The options that are about the embedded registry, as far as they say something else than nothing would.
+    pub(super) fn of_the_embedded_registry(&self) -> Vec<&'static str> {
+        let (store, usual) = (self.store(), DirectoryOptions::default());
+        let said = [
+            ("--max-blob", store.upload_limit != usual.upload_limit),
+            ("--max-uploads", store.concurrent_uploads != usual.concurrent_uploads),
+            ("--quota", store.quota != usual.quota),
+        ];
+        said.into_iter().filter_map(|(option, is_said)| is_said.then_some(option)).collect()
     }
 
     /// How the server uses a folder that is its registry.
@@ -68,6 +83,14 @@ impl LimitOptions {
             ..DirectoryOptions::default()
         }
     }
+}
+
+/// How many uploads are written at a time.
+fn parse_uploads(text: &str) -> Result<NonZeroUsize, String> {
+    let number = text.parse::<usize>().map_err(|_| format!("`{text}` is no whole number, such as 64"))?;
+    NonZeroUsize::new(number).ok_or_else(|| {
+        "with `0` nothing could be pushed; leave it out for 64 (`--access` says who may push)".to_owned()
+    })
 }
 
 #[cfg(test)]
@@ -100,9 +123,20 @@ mod tests {
 
     #[test]
     fn a_server_that_could_not_answer_or_take_anything_is_no_use() {
-        for line in [["x", "--request-timeout=0"], ["x", "--max-blob=0"]] {
+        for line in [["x", "--request-timeout=0"], ["x", "--max-blob=0"], ["x", "--quota=0"]] {
             assert!(Line::parse_from(line).limits.limits().is_err(), "{line:?}");
         }
-        assert!(Line::try_parse_from(["x", "--max-uploads=0"]).is_err());
+        let Err(error) = Line::try_parse_from(["x", "--max-uploads=0"]) else { panic!("it is taken") };
+        assert!(error.to_string().contains("nothing could be pushed"), "{error}");
+    }
+
+    #[test]
+    fn what_is_said_of_the_embedded_registry_is_known() {
+        let of = |line: &[&str]| Line::parse_from(line).limits.of_the_embedded_registry();
+        assert_eq!(of(&["x"]), Vec::<&str>::new());
+        assert_eq!(
+            of(&["x", "--quota=1GiB", "--max-blob=1GiB", "--max-uploads=1", "--max-requests=1"]),
+            ["--max-blob", "--max-uploads", "--quota"]
+        );
     }
 }

@@ -30,12 +30,13 @@ use crate::operations::install::Installer;
 use crate::operations::prepare::Naming;
 use crate::operations::push::{self, PushRequest};
 use crate::operations::routes::Routes;
-use crate::operations::search::Search;
+use crate::operations::search::{LeftOut, Search};
 use crate::registry::cached::CacheStatistics;
 use crate::registry::counted::CountedRegistry;
 use crate::registry::{Cache, SharedRegistry};
 use crate::server::{
-    self, App, BasePath, CacheNumbers, Hangups, Metrics, MetricsPlace, Reloads, ServerOptions, StartPage,
+    self, App, BasePath, CacheNumbers, Hangups, Metrics, MetricsPlace, Reloads, SearchNumbers, ServerOptions,
+    StartPage,
 };
 
 /// Serve modules to OpenTofu and Terraform, and the embedded registry to every OCI client
@@ -155,6 +156,9 @@ impl Serve {
             Failure::new(ErrorKind::Failed, format!("the address cannot be read: {error}"))
         })?;
         let embedded = choice.setting()?.single_directory().is_some();
+        if !embedded {
+            self.warn_of_unused_limits(context);
+        }
         let is_tls = certificate.is_some();
         let asks_for_tokens = !access.is_open();
         let options = ServerOptions {
@@ -190,6 +194,7 @@ impl Serve {
         access::reload_at_hangup(options.access.clone());
         let routes = kept(routes, cache.as_ref(), &metrics);
         let search = Arc::new(Search::new(&routes, search_options));
+        count_left_out(&metrics, &search);
         let looking = tokio::spawn({
             let search = Arc::clone(&search);
             async move { search.run().await }
@@ -208,6 +213,17 @@ impl Serve {
             .map_err(|error| Failure::new(ErrorKind::Failed, format!("the server stopped: {error}")))?;
         looking.abort();
         Ok(ExitStatus::Done)
+    }
+
+    /// Says so where options are about an embedded registry that is not there.
+    fn warn_of_unused_limits(&self, context: &Context) {
+        let unused = self.limits.of_the_embedded_registry();
+        if !unused.is_empty() {
+            context.printer.warning(&format!(
+                "there is no embedded registry, which is what {} would be about: nothing is pushed through this server",
+                unused.iter().map(|option| format!("`{option}`")).collect::<Vec<_>>().join(" and ")
+            ));
+        }
     }
 
     /// The store of `--temporary`; a registry that was named on the command line would never be used.
@@ -275,6 +291,15 @@ impl Serve {
         context.printer.note(&format!("pushed {} {version}", pushed.address));
         Ok(())
     }
+}
+
+/// Has the metrics tell what the search leaves out.
+fn count_left_out(metrics: &Metrics, search: &Arc<Search>) {
+    let search = Arc::clone(search);
+    metrics.search(move || {
+        let LeftOut { repositories, registries } = search.left_out();
+        SearchNumbers { repositories, registries }
+    });
 }
 
 /// The registries elsewhere with a memory: a folder is a disk already.

@@ -172,7 +172,11 @@ impl Copier {
         let places = self.to.places(module)?;
         let mut to = None;
         for place in &places {
-            let published = published::at(module, place).await?;
+            let published = match published::at(module, place).await {
+                // It may not be there, which the upload tells.
+                Err(error) if error.may_be_absence() => continue,
+                published => published?,
+            };
             if !published.versions.is_empty() && published.holds(module).await? {
                 to = Some(place.clone());
                 break;

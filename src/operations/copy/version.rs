@@ -9,6 +9,7 @@ use crate::artifact::{
 };
 use crate::oci::{Descriptor, Digest, IMAGE_MANIFEST, Manifest, ManifestError, Reference, Tag};
 use crate::operations::error::{OperationError, Result};
+use crate::operations::published::DependencyForm;
 use crate::operations::yank;
 use crate::registry::{Condition, ManifestHead, RegistryError, StoredManifest};
 
@@ -205,7 +206,9 @@ impl Copier {
             // A platform was added to a provider, here or there.
             Some(theirs) if manifest.extends(&theirs) => Ok(Ok(Standing::Extended(stored, manifest))),
             Some(theirs) if theirs.extends(&manifest) => Ok(Ok(Standing::There(there))),
-            _ => Err(differs(pair, main, stored.digest, &tag, there.digest)),
+            theirs => {
+                Err(conflict(pair, main, (&manifest, stored.digest), &tag, (theirs.as_ref(), there.digest)))
+            }
         }
     }
 
@@ -349,7 +352,16 @@ impl Copier {
             let digest = Digest::of(&bytes);
             match self.existing(pair, std::iter::once(&tag).chain(twins)).await? {
                 Some((_, there)) if there.digest == digest => {}
-                Some((other, there)) => return Err(differs(pair, &tag, digest, &other, there.digest)),
+                Some((other, there)) => {
+                    let by_digest = Reference::Digest(there.digest.clone());
+                    let theirs = pair.to.registry().manifest(&pair.to.repository, &by_digest).await;
+                    let theirs = theirs.map_err(OperationError::registry(pair.to.reference(&by_digest)))?;
+                    let theirs = Manifest::parse(&theirs.media_type, &theirs.bytes).ok();
+                    let ours = Manifest::parse(IMAGE_MANIFEST, &bytes).map_err(RegistryError::from);
+                    let ours = ours.map_err(OperationError::registry(pair.from.name()))?;
+                    let theirs = (theirs.as_ref(), there.digest);
+                    return Err(conflict(pair, &tag, (&ours, digest), &other, theirs));
+                }
                 None => {
                     let stored = StoredManifest { media_type: IMAGE_MANIFEST.to_owned(), digest, bytes };
                     writes.push((tag, stored));
@@ -424,6 +436,30 @@ impl Standing {
             Self::New(stored, _) | Self::Extended(stored, _) => &stored.digest,
         }
     }
+}
+
+/// What stands in the way of a tag: the same module in another form of `--deps`, or something else.
+fn conflict(
+    pair: &Pair,
+    tag: &Tag,
+    (ours, digest): (&Manifest, Digest),
+    other: &Tag,
+    (theirs, there): (Option<&Manifest>, Digest),
+) -> OperationError {
+    let modules = ModuleArtifact::read(ours).ok().zip(theirs.and_then(|it| ModuleArtifact::read(it).ok()));
+    let has_other_form = |(ours, theirs): &(ModuleArtifact, ModuleArtifact)| {
+        ours.archive == theirs.archive && ours.dependencies.is_empty() != theirs.dependencies.is_empty()
+    };
+    let Some((_, theirs)) = modules.filter(has_other_form) else {
+        return differs(pair, tag, digest, other, there);
+    };
+    let has_bundle = || artifact::bundle_tag(other).is_ok_and(|bundle| pair.there.contains(&bundle));
+    let stored = match theirs.dependencies.is_empty() {
+        false => DependencyForm::Inline,
+        true if has_bundle() => DependencyForm::Separate,
+        true => DependencyForm::None,
+    };
+    OperationError::OtherForm { reference: pair.to.reference(&other.clone().into()), stored: stored.name() }
 }
 
 /// What a manifest is, in words, that is neither a module's nor a provider's.

@@ -48,6 +48,20 @@ pub(super) struct Layout {
     pub(super) link: Link,
 }
 
+/// Why the file cannot be read, in words for who wrote a quota into it.
+fn unreadable(bytes: &[u8], error: &serde_json::Error) -> String {
+    let file: Option<serde_json::Value> = serde_json::from_slice(bytes).ok();
+    match file.as_ref().and_then(|file| file.get("quota")) {
+        Some(quota) if !quota.is_u64() && !quota.is_null() => {
+            let quota: String = quota.to_string().chars().take(40).collect();
+            format!(
+                "its `quota` is {quota}; write a whole number of bytes without a unit, such as 5368709120 for 5 GiB"
+            )
+        }
+        _ => error.to_string(),
+    }
+}
+
 impl Layout {
     /// Opens the store at `root`, or makes one where none is.
     pub(super) fn open(root: &Path) -> Result<Self> {
@@ -71,7 +85,7 @@ impl Layout {
                 ))),
                 Err(error) => Err(failed()(io::Error::new(
                     ErrorKind::InvalidData,
-                    format!("ocimod.json cannot be read: {error}"),
+                    format!("ocimod.json cannot be read: {}", unreadable(&bytes, &error)),
                 ))),
             },
             Err(error) if error.kind() == ErrorKind::NotFound => {

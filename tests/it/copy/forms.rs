@@ -74,8 +74,28 @@ async fn what_is_there_in_another_form_is_left_alone() {
     let before = tags(&rig.destination()).await;
     let request = CopyRequest { form: Some(DependencyForm::None), ..named(&["acme/tree/null"]) };
     let done = rig.copy(&request).await.unwrap();
-    assert!(matches!(done.failed[0].error, OperationError::Differs { .. }));
+    let OperationError::OtherForm { stored: "inline", .. } = &done.failed[0].error else {
+        panic!("{}", done.failed[0].error)
+    };
     assert_eq!(tags(&rig.destination()).await, before);
+    // Likewise the other way round, and without a word of the form.
+    for (there, name) in [(DependencyForm::None, "none"), (DependencyForm::Separate, "separate")] {
+        let rig = Rig { from: rig.from.clone(), ..Rig::new().await };
+        let request = CopyRequest { form: Some(there), ..named(&["acme/tree/null"]) };
+        Rig::done(rig.copy(&request).await);
+        for form in [Some(DependencyForm::Inline), None] {
+            let done = rig.copy(&CopyRequest { form, ..named(&["acme/tree/null"]) }).await.unwrap();
+            let error = &done.failed[0].error;
+            assert!(matches!(error, OperationError::OtherForm { stored, .. } if *stored == name), "{error}");
+            assert!(error.hint().unwrap().contains(&format!("--deps {name}")));
+        }
+    }
+    // Other content is other content in whatever form.
+    let other = Rig::new().await;
+    other.push("acme/tree/null@1.0.0", "another tree", &[], DependencyForm::Inline).await;
+    let rig = Rig { to: other.from.clone(), ..rig };
+    let done = rig.copy(&request).await.unwrap();
+    assert!(matches!(done.failed[0].error, OperationError::Differs { .. }), "{}", done.failed[0].error);
 }
 
 #[tokio::test(flavor = "multi_thread")]

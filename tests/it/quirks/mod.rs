@@ -306,7 +306,7 @@ fn routes_to(host: &str, registry: SharedRegistry) -> Routes {
     let target = Target {
         registry,
         prefix: "modules".into(),
-        name: format!("{host}/modules").into(),
+        name: format!("{host}/modules"),
         identity: host.into(),
         is_local: false,
     };
@@ -457,14 +457,14 @@ async fn are_copied_there_and_back(quirks: Quirks) {
     let expected = tagged(&from).await;
     assert_eq!(expected.len(), 5, "{expected:?}");
 
-    let quirky = || routes(remote(&registry));
-    let done = copied(source.clone(), quirky(), &COPIED).await;
+    let ours = || routes(remote(&registry));
+    let done = copied(source.clone(), ours(), &COPIED).await;
     assert_eq!((done.copied.len(), done.failed.len()), (3, 0), "{:?}", done.failed);
     assert_eq!(tagged(&registry.store).await, expected);
-    let again = copied(source, quirky(), &COPIED).await;
+    let again = copied(source, ours(), &COPIED).await;
     assert_eq!((again.copied.len(), again.failed.len(), again.bytes_sent), (0, 0, 0), "{:?}", again.failed);
 
-    let done = copied(quirky(), routes_to("back.example", back.clone()), &COPIED).await;
+    let done = copied(ours(), routes_to("back.example", back.clone()), &COPIED).await;
     assert_eq!((done.copied.len(), done.failed.len()), (3, 0), "{:?}", done.failed);
     assert_eq!(tagged(&back).await, expected);
 }
