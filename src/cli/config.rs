@@ -13,6 +13,8 @@ use super::module_options::{parse_address, parse_host};
 use super::printer::{Answer, write_columns};
 use super::registry_options::user_folder;
 use super::settings::{Origin, Setting, variable_name};
+use crate::artifact;
+use crate::module::VersionQuery;
 use crate::operations::OperationError;
 use crate::operations::client_setup::{ClientSetup, ClientSetupRequest, ServerAddress};
 use crate::operations::published;
@@ -67,16 +69,36 @@ impl Answer for ClientSetup {
     }
 }
 
-/// `address` and `places`: the repositories where the module may be; it is pushed to the first.
+/// `address`; `places`: the repositories where the module may be, it is pushed to the first; `mappings`: the same in parts; `rule`: the part of
+/// the registry setting that leads there.
 #[derive(Serialize)]
 struct ShownPlaces {
     address: String,
     places: Vec<String>,
+    mappings: Vec<Mapping>,
+    rule: String,
+}
+
+/// What a module is called in a registry. Where no version is named, `X.Y.Z` stands for one in `tag`.
+#[derive(Serialize)]
+struct Mapping {
+    registry: String,
+    repository: String,
+    tag: String,
 }
 
 impl Answer for ShownPlaces {
     fn write_text(&self, text: &mut String) -> std::fmt::Result {
-        self.places.iter().try_for_each(|place| writeln!(text, "{place}"))
+        let mut rows = Vec::new();
+        for mapping in &self.mappings {
+            rows.extend([
+                ["registry", &mapping.registry],
+                ["repository", &mapping.repository],
+                ["tag", &mapping.tag],
+            ]);
+        }
+        rows.push(["rule", &self.rule]);
+        write_columns(text, &rows)
     }
 }
 
@@ -169,12 +191,28 @@ impl Client {
 }
 
 async fn show_places(context: &Context, address: &str) -> Result<ExitStatus, Failure> {
-    let module = published::name(&parse_address(address)?)?;
+    let address = parse_address(address)?;
+    let module = published::name(&address)?;
+    let tag = match &address.version {
+        Some(VersionQuery::Constraint(constraint)) => {
+            constraint.exact().map(|version| artifact::module_tag(&version)).transpose()
+        }
+        _ => Ok(None),
+    };
+    let tag = tag.map_err(|error| Failure::usage(error.to_string()))?;
+    let tag = tag.map_or_else(|| "vX.Y.Z".to_owned(), |tag| tag.to_string());
     let routes = context.routes_to_read(&context.registry.choose(context)?).await?;
     let places = routes.places(&module).map_err(OperationError::from)?;
+    let mapping = |place: &Place| Mapping {
+        registry: place.target.name.clone(),
+        repository: place.repository.to_string(),
+        tag: format!("{}{tag}", place.registry().tag_prefix().unwrap_or_default()),
+    };
     context.printer.answer(&ShownPlaces {
         address: module.to_string(),
         places: places.iter().map(Place::name).collect(),
+        mappings: places.iter().map(mapping).collect(),
+        rule: routes.route(module.path().as_str()).map(ToString::to_string).unwrap_or_default(),
     })?;
     Ok(ExitStatus::Done)
 }

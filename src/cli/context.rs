@@ -79,6 +79,7 @@ impl Context {
                 .environment
                 .variable("DOCKER_AUTH_CONFIG")
                 .map(|text| text.to_string_lossy().into_owned()),
+            cue_config: self.environment.cue_configuration_folder(),
             search_path: self.environment.variable("PATH").map(Into::into),
         }
     }
@@ -140,6 +141,16 @@ impl Context {
         address: &str,
         version: Option<&str>,
     ) -> Result<(Address, StoredModule), Failure> {
+        let (address, stored, _) = self.stored_among(address, version).await?;
+        Ok((address, stored))
+    }
+
+    /// The same with the registries where other modules are: of a place that is named outright, that one's own.
+    pub(super) async fn stored_among(
+        &self,
+        address: &str,
+        version: Option<&str>,
+    ) -> Result<(Address, StoredModule, Routes), Failure> {
         let address = parse_address(address)?;
         let constraint = version.map(parse_constraint).transpose()?;
         let choice = self.registry.choose(self)?;
@@ -150,14 +161,21 @@ impl Context {
                 ))
                 .with_hint("leave out `--version`, or write the module's address"));
             }
-            self.connection(&choice)?.load(place).await
+            match self.connection(&choice)?.load(place).await {
+                Ok(stored) => {
+                    let beside = vec![(None, Some(stored.place.target.clone()))];
+                    Ok((stored, Routes::new(beside, self.template()?)))
+                }
+                Err(error) => Err(error),
+            }
         } else {
             choice.expect_folders()?;
             let routes = self.routes_to_read(&choice).await?;
-            published::select(&routes, &address, constraint.as_ref()).await
+            let selected = published::select(&routes, &address, constraint.as_ref()).await;
+            selected.map(|stored| (stored, routes))
         };
-        let stored = stored.map_err(|error| choice.explain(error.into()))?;
-        Ok((address.address, stored))
+        let (stored, routes) = stored.map_err(|error| choice.explain(error.into()))?;
+        Ok((address.address, stored, routes))
     }
 
     /// `SOURCE_DATE_EPOCH` (<https://reproducible-builds.org/specs/source-date-epoch/>).

@@ -96,6 +96,26 @@ impl Environment {
         }
     }
 
+    /// Where `cue` keeps its settings: `CUE_CONFIG_DIR`, else below the folder that Go takes for a user's settings.
+    pub fn cue_configuration_folder(&self) -> Option<PathBuf> {
+        let folder = |name: &str| self.variable(name).map(PathBuf::from);
+        let of_the_system = || {
+            if cfg!(windows) {
+                folder("APPDATA")
+            } else if cfg!(target_os = "macos") {
+                self.home.as_ref().map(|home| home.join("Library/Application Support"))
+            } else {
+                folder("XDG_CONFIG_HOME")
+                    .filter(|path| path.is_absolute())
+                    .or_else(|| self.home.as_ref().map(|home| home.join(".config")))
+            }
+        };
+        match folder("CUE_CONFIG_DIR") {
+            Some(named) => Some(self.absolute(&named)),
+            None => of_the_system().map(|folder| folder.join("cue")),
+        }
+    }
+
     /// The XDG specification says that a relative path in one of its variables is to be ignored.
     fn user_folder(&self, xdg: &str, windows: &str, below_home: &str) -> Option<PathBuf> {
         let named = |name: &str| self.variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -147,5 +167,8 @@ mod tests {
         #[cfg(not(target_os = "macos"))]
         assert_eq!(with(&[]).cue_cache_folder(), Some("/home/jo/.cache/cue".into()));
         assert_eq!(with(&[("CUE_CACHE_DIR", "c")]).cue_cache_folder(), Some("/projects/c".into()));
+        #[cfg(not(target_os = "macos"))]
+        assert_eq!(with(&[]).cue_configuration_folder(), Some("/home/jo/.config/cue".into()));
+        assert_eq!(with(&[("CUE_CONFIG_DIR", "c")]).cue_configuration_folder(), Some("/projects/c".into()));
     }
 }

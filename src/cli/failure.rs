@@ -338,6 +338,8 @@ impl Classify for OperationError {
                 CredentialError::Unreadable { .. }
                 | CredentialError::Invalid { .. }
                 | CredentialError::Entry { .. }
+                | CredentialError::InvalidCueLogins { .. }
+                | CredentialError::Expired { .. }
                 | CredentialError::Helper { .. }
                 | CredentialError::Unwritable { .. } => ErrorKind::Failed,
             },

@@ -12,7 +12,7 @@ use super::failure::{ExitStatus, Failure};
 use super::printer::Answer;
 use super::prompt;
 use crate::operations::login;
-use crate::operations::routes::RegistryLocation;
+use crate::operations::registry_setting::RegistryLocation;
 use crate::registry::credentials::{Credential, LoginScope};
 use crate::registry::remote::LoginOutcome;
 

@@ -12,6 +12,7 @@ use super::module_options::parse_address;
 use super::printer::Answer;
 use crate::module::Address;
 use crate::operations::published::StoredModule;
+use crate::operations::routes::Routes;
 use crate::operations::{cue_cache, pull};
 
 /// Fetch a module and unpack it
@@ -81,8 +82,9 @@ impl Pull {
             return Err(Failure::usage(format!("`{}` is a provider, and not a module", self.address))
                 .with_hint(format!("write `ocimod provider pull {provider}`")));
         }
-        let (address, stored) = context.stored(&self.address, self.version.as_deref()).await?;
-        let cached = if self.into_cue_cache { Some(Self::cache(context, &stored).await?) } else { None };
+        let (address, stored, routes) = context.stored_among(&self.address, self.version.as_deref()).await?;
+        let cached =
+            if self.into_cue_cache { Some(Self::cache(context, &stored, &routes).await?) } else { None };
         let folder = match (&self.output, self.into_cue_cache) {
             (Some(folder), _) => Some(folder.clone()),
             (None, true) => None,
@@ -107,12 +109,16 @@ impl Pull {
     }
 
     /// Puts the module and what it needs where `cue` looks first.
-    async fn cache(context: &Context, stored: &StoredModule) -> Result<Vec<CachedAnswer>, Failure> {
+    async fn cache(
+        context: &Context,
+        stored: &StoredModule,
+        routes: &Routes,
+    ) -> Result<Vec<CachedAnswer>, Failure> {
         let folder = context.environment.cue_cache_folder().ok_or_else(|| {
             Failure::usage("the cache of `cue` has no place: there is neither CUE_CACHE_DIR nor a home")
                 .with_hint("name its folder with the variable CUE_CACHE_DIR")
         })?;
-        let cached = cue_cache::fill(stored, &folder).await?;
+        let cached = cue_cache::fill(stored, routes, &folder).await?;
         let answer = |cached: cue_cache::Cached| CachedAnswer {
             module: cached.module.to_string(),
             digest: cached.digest.to_string(),

@@ -5,11 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Context;
-use super::context::wrong;
 use super::environment::Environment;
 use super::failure::{ErrorKind, Failure};
 use super::settings::{Origin, Settings};
-use crate::operations::routes::{RegistryLocation, RegistrySetting};
+use crate::operations::registry_setting::{RegistryLocation, RegistrySetting};
 
 /// The registry, and what goes with it.
 #[derive(Args, Clone, Debug)]
@@ -18,7 +17,8 @@ pub struct RegistryOptions {
     /// Where modules are kept [default: a folder of the user's own]
     ///
     /// For example `ghcr.io/acme/modules`, `127.0.0.1:5000+insecure`, `dir:PATH`, `layout:FILE.tar`; or several, each for the module paths that
-    /// begin with its prefix: `example.com=registry.example.com/cue,ghcr.io/acme`.
+    /// begin with its prefix: `example.com=registry.example.com/cue,ghcr.io/acme`; or a configuration as `CUE_REGISTRY` has it, `file:PATH` or
+    /// `inline:CUE`.
     #[arg(long, global = true, value_name = "REGISTRY")]
     pub registry: Option<String>,
     /// Talk to the registry without TLS (as `+insecure` after its name)
@@ -55,6 +55,8 @@ pub enum RegistryChoice {
         text: String,
         /// The folder that relative paths in it count from.
         folder: PathBuf,
+        /// Where it is written, for messages: `--registry`, a variable, a file and its line.
+        origin: String,
     },
     /// Nobody did: a directory of OCI image layouts in the user's data folder.
     UserFolder(PathBuf),
@@ -104,8 +106,16 @@ impl RegistryOptions {
 impl RegistryChoice {
     /// The registry that an option of that name says; `None` where it says none.
     pub(super) fn named(key: &str, text: Option<&str>, context: &Context) -> Option<Self> {
-        let folder = context.settings.folder_of(key).to_owned();
-        text.map(|text| Self::Named { text: text.to_owned(), folder })
+        text.map(|text| Self::of_setting(key, text, &context.settings))
+    }
+
+    fn of_setting(key: &str, text: &str, settings: &Settings) -> Self {
+        let origin = match settings.origin(key) {
+            Origin::Variable { name } => name.clone(),
+            Origin::File { path, line } => format!("{}:{line}, `{key}`", path.display()),
+            Origin::Default | Origin::Flag => format!("--{key}"),
+        };
+        Self::Named { text: text.to_owned(), folder: settings.folder_of(key).to_owned(), origin }
     }
 
     /// A file among what is opened, as it was written.
@@ -119,7 +129,8 @@ impl RegistryChoice {
     /// What is opened.
     pub(super) fn setting(&self) -> Result<RegistrySetting, Failure> {
         match self {
-            Self::Named { text, .. } => text.parse().map_err(wrong),
+            Self::Named { text, folder, origin } => RegistrySetting::read(text, folder)
+                .map_err(|error| Failure::usage(format!("{origin}: {error}"))),
             Self::UserFolder(folder) | Self::Temporary(folder) => Ok(RegistrySetting::directory(folder)),
         }
     }
@@ -168,10 +179,7 @@ fn choose(
     environment: &Environment,
 ) -> Result<RegistryChoice, Failure> {
     match registry {
-        Some(text) => Ok(RegistryChoice::Named {
-            text: text.to_owned(),
-            folder: settings.folder_of("registry").to_owned(),
-        }),
+        Some(text) => Ok(RegistryChoice::of_setting("registry", text, settings)),
         None => user_folder(environment).map(RegistryChoice::UserFolder).ok_or_else(|| {
             Failure::usage("no registry is set, and there is no home folder for one")
                 .with_hint("set one with `--registry`, `OCIMOD_REGISTRY` or `registry` in ocimod.toml")
@@ -222,7 +230,14 @@ mod tests {
     fn a_registry_that_is_named_is_taken_as_it_is() {
         let (context, stderr) = context("ghcr.io/acme", &[("CI", "true")]);
         let choice = context.registry.choose_to_write(&context, "push", false).unwrap();
-        assert_eq!(choice, RegistryChoice::Named { text: "ghcr.io/acme".into(), folder: "/nowhere".into() });
+        assert_eq!(
+            choice,
+            RegistryChoice::Named {
+                text: "ghcr.io/acme".into(),
+                folder: "/nowhere".into(),
+                origin: "--registry".into()
+            }
+        );
         assert_eq!(stderr.text(), "");
         let failure = choice.explain(Failure::new(ErrorKind::NotFound, "gone"));
         assert!(failure.hints().is_empty());

@@ -147,7 +147,7 @@ impl Settings {
         let entries = settings_file::read(path, shape_of, &names)?;
         let folder = path.parent().unwrap_or(Path::new(""));
         for entry in entries {
-            if let Some(reason) = settings_file::refusal(&entry).filter(|_| !is_trusted) {
+            if let Some(reason) = settings_file::refusal(&entry, folder).filter(|_| !is_trusted) {
                 let (path, line, key) = (path.to_owned(), entry.line, entry.key);
                 return Err(SettingsFileError::NotOurs { path, line, key, reason }.into());
             }

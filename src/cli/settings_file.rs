@@ -16,7 +16,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::environment::Environment;
 use super::failure::{Classify, ErrorKind};
-use crate::operations::routes::{RegistryLocation, RegistrySetting};
+use crate::operations::registry_setting::{RegistryLocation, RegistrySetting};
 
 /// Its name, everywhere.
 const FILE_NAME: &str = "ocimod.toml";
@@ -173,11 +173,11 @@ const LOGS_IN: &str = "it would say who you are to a registry";
 const WEAKENS: &str = "it would decide whom your credentials are shown to";
 
 /// Why an entry of a repository's file is not taken; `None` where it is.
-pub(super) fn refusal(entry: &Entry) -> Option<&'static str> {
+pub(super) fn refusal(entry: &Entry, folder: &Path) -> Option<&'static str> {
     let listed = NOT_FROM_A_REPOSITORY.iter().find(|(key, _)| *key == entry.key).map(|(_, reason)| *reason);
     let sends_in_clear = || {
         let text = entry.values.first()?.to_str()?;
-        let setting = text.parse::<RegistrySetting>().ok()?;
+        let setting = RegistrySetting::read(text, folder).ok()?;
         let is_clear = setting.locations().any(|(_, location)| match location {
             RegistryLocation::Remote { host, insecure: Some(true), .. } => !host.is_loopback(),
             _ => false,

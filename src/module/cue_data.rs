@@ -157,7 +157,7 @@ impl Struct {
 }
 
 /// Reads a file.
-pub(super) fn parse(text: &str) -> Result<Struct, CueError> {
+pub fn parse(text: &str) -> Result<Struct, CueError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let place = Place { at: 0, line: 1, line_start: 0 };
     Parser { text, place, depth: 0, values: 0 }.fields(None)

@@ -16,7 +16,7 @@ mod version;
 
 pub use address::{Address, AddressAt, AddressError, OciAddress, ProviderAddress, VersionQuery};
 pub use constraint::{Constraint, ConstraintError};
-pub use cue_data::Value;
+pub use cue_data::{CueError, Field as CueField, Struct as CueStruct, Value as CueValue, parse as parse_cue};
 pub use imports::{FileHead, Import, ImportPath};
 pub use module_file::{Dependency, Generated, ModuleFile, ModuleFileError, Ocimod, SourceKind};
 pub use path::{CuePath, Host, ModulePath, ModuleVersion, PathError};

@@ -7,6 +7,7 @@ use crate::module::{Address, AddressAt};
 use crate::oci::Repository;
 use crate::registry::RegistryError;
 
+use super::encoding::Encoding;
 use super::error::{OperationError, Result};
 use super::pattern::{Pattern, PatternError};
 use super::published;
@@ -182,12 +183,17 @@ pub(super) async fn read_part(routes: &Routes, source: &CatalogSource) -> Result
         }
     };
     let mut catalog = Catalog::default();
-    for target in targets(routes) {
+    for (target, encoding) in module_targets(routes) {
         let has_patterns = file.as_ref().is_none_or(|file| file.patterns().next().is_some());
         if !has_patterns {
             continue;
         }
-        match first_repositories(target).await {
+        // In one repository for all the modules of a tag are known by their paths alone.
+        let Some(tag_prefix) = encoding.common_tag_prefix() else {
+            catalog.unlisted.push(target.clone());
+            continue;
+        };
+        match first_repositories(&target.with_tag_prefix(tag_prefix.to_owned())).await {
             Ok((places, is_cut)) => {
                 catalog.cut.extend(is_cut.then(|| target.clone()));
                 let is_named = |place: &Place| match &file {
@@ -205,7 +211,10 @@ pub(super) async fn read_part(routes: &Routes, source: &CatalogSource) -> Result
     if let Some(file) = &file {
         catalog.places.extend(file.places(routes)?);
     }
-    let order = |place: &Place| (place.target.identity.to_string(), place.repository.to_string());
+    let order = |place: &Place| {
+        let tags = place.registry().tag_prefix().map(str::to_owned);
+        (place.target.identity.to_string(), place.repository.to_string(), tags)
+    };
     catalog.places.sort_by_cached_key(order);
     catalog.places.dedup();
     Ok(catalog)
@@ -216,6 +225,20 @@ pub(super) fn targets(routes: &Routes) -> Vec<&Target> {
     let targets: BTreeMap<_, _> =
         routes.targets().map(|target| ((target.identity.as_ref(), target.prefix.as_str()), target)).collect();
     targets.into_values().collect()
+}
+
+/// The same with what modules are called there: a registry more than once where they are called in several ways.
+pub(super) fn module_targets(routes: &Routes) -> Vec<(&Target, &Encoding)> {
+    let mut found: Vec<(&Target, &Encoding)> = Vec::new();
+    for (target, encoding) in routes.encodings() {
+        let is_known = |(other, known): &(&Target, &Encoding)| {
+            other.is_same(target) && known.common_tag_prefix() == encoding.common_tag_prefix()
+        };
+        if !found.iter().any(is_known) {
+            found.push((target, encoding));
+        }
+    }
+    found
 }
 
 /// The repositories of a registry below its prefix.

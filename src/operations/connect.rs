@@ -19,9 +19,8 @@ use crate::registry::{
 
 use super::error::{OperationError, Result};
 use super::published::{self, StoredModule};
-use super::routes::{
-    Place, RegistryLocation, RegistrySetting, RegistrySettingError, RepositoryTemplate, Routes, Target,
-};
+use super::registry_setting::{RegistryLocation, RegistryRoute, RegistrySetting, RegistrySettingError};
+use super::routes::{Place, RepositoryTemplate, Route, Routes, Target};
 
 /// How registries are reached, whichever they are.
 #[derive(Clone)]
@@ -92,10 +91,11 @@ impl Connection {
         opened: &mut Opened,
     ) -> Result<Routes> {
         let mut routes = Vec::new();
-        for (prefix, location) in setting.locations() {
-            routes.push((prefix.map(str::to_owned), self.open(location, opened).await?));
+        for RegistryRoute { prefix, location, encoding } in setting.routes() {
+            let target = self.open(location, opened).await?;
+            routes.push(Route { prefix: prefix.clone(), target, encoding: encoding.clone() });
         }
-        Ok(Routes::new(routes, template))
+        Ok(Routes::encoded(routes, template))
     }
 
     /// A host that is named for plain http once and for https elsewhere would get the credentials of the one on the other way.

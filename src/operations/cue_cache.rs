@@ -11,19 +11,19 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use crate::archive::check::MAX_MODULE_FILE_SIZE;
 use crate::archive::{Contents, ModuleKind, Tree};
 use crate::artifact::Content;
 use crate::module::{CuePath, ModuleFile, ModuleVersion, Version};
-use crate::oci::{Digest, Repository};
+use crate::oci::Digest;
 
+use super::cue_module;
 use super::download;
 use super::error::{OperationError, Result};
 use super::finding::Finding;
 use super::prepare::MODULE_FILE;
 use super::published::{self, StoredModule};
 use super::resolve::MAX_DEPENDENCIES;
-use super::routes::{ModuleName, Place, RouteError};
+use super::routes::{ModuleName, Place, RouteError, Routes};
 use super::{NoProgress, blocking};
 
 /// A module in the cache.
@@ -56,13 +56,13 @@ struct Fetched {
 }
 
 /// Puts a module and what it needs into the cache at `folder` (`CUE_CACHE_DIR`). Nothing is put there unless all of it is good.
-pub async fn fill(stored: &StoredModule, folder: &Path) -> Result<Vec<Cached>> {
+pub async fn fill(stored: &StoredModule, routes: &Routes, folder: &Path) -> Result<Vec<Cached>> {
     let modules = folder.join("mod");
     // Beside what they become, so that they can be given their names.
     let incoming = modules.join("download");
     fs::create_dir_all(&incoming).map_err(OperationError::io(format!("making {}", incoming.display())))?;
     let mut fetched = Vec::new();
-    for needed in everything(stored).await? {
+    for needed in everything(stored, routes).await? {
         fetched.push(fetch(stored, needed, &incoming).await?);
     }
     blocking(move || {
@@ -75,7 +75,7 @@ pub async fn fill(stored: &StoredModule, folder: &Path) -> Result<Vec<Cached>> {
 }
 
 /// The module itself and the modules that its module file lists: as layers, else from beside it in the registry.
-pub async fn everything(stored: &StoredModule) -> Result<Vec<Needed>> {
+pub async fn everything(stored: &StoredModule, routes: &Routes) -> Result<Vec<Needed>> {
     let name = stored.name();
     let refused = |rule, message: String| OperationError::refused(Finding::general(rule, message));
     let file = match stored.module_file_bytes().await? {
@@ -122,7 +122,7 @@ pub async fn everything(stored: &StoredModule) -> Result<Vec<Needed>> {
         if needed.iter().any(|known| known.module == module) {
             continue;
         }
-        match beside(stored, module.base(), module.version()).await? {
+        match beside(routes, module.base(), module.version()).await? {
             Some(found) => needed.push(found),
             None => {
                 return Err(OperationError::refused(Finding {
@@ -146,17 +146,20 @@ pub async fn everything(stored: &StoredModule) -> Result<Vec<Needed>> {
     Ok(needed)
 }
 
-/// A version of another module in the same registry.
-async fn beside(stored: &StoredModule, path: &CuePath, version: &Version) -> Result<Option<Needed>> {
-    let repository = path.as_str().parse::<Repository>().map_err(RouteError::from)?;
-    let place = stored.place.target.place(&repository).map_err(RouteError::from)?;
-    let published = published::at(&ModuleName::Cue(path.clone()), &place).await?;
+/// A version of another module in its own repository.
+async fn beside(routes: &Routes, path: &CuePath, version: &Version) -> Result<Option<Needed>> {
+    let published = match published::find(routes, &ModuleName::Cue(path.clone())).await {
+        Err(OperationError::NoModule { .. } | OperationError::Route(RouteError::NoRegistry(_))) => {
+            return Ok(None);
+        }
+        published => published?,
+    };
     let Some(tagged) = published.versions.iter().find(|tagged| tagged.version == *version) else {
         return Ok(None);
     };
     let found = published.load(tagged).await?;
     let module = ModuleVersion::new(path.clone(), version.clone());
-    Ok(Some(Needed { module, archive: found.artifact.archive, place }))
+    Ok(Some(Needed { module, archive: found.artifact.archive, place: found.place }))
 }
 
 /// Fetches a zip, verified, and finds out whether it is that of the module.
@@ -170,27 +173,8 @@ async fn fetch(stored: &StoredModule, needed: Needed, incoming: &Path) -> Result
     let is_itself = needed.archive == stored.artifact.archive;
     let layer = if is_itself { stored.module_file_bytes().await? } else { None };
     blocking(move || {
-        let tree = Tree::from_zip(zip.path(), ModuleKind::Cue)
-            .map_err(|error| OperationError::refused(Finding::of_check(&error, &name)))?;
-        let module_file = tree.read(MODULE_FILE, MAX_MODULE_FILE_SIZE).map_err(OperationError::packing)?;
-        let module_file = module_file.unwrap_or_default();
-        let refused = |rule, message| Err(OperationError::refused(Finding::general(rule, message)));
-        match ModuleFile::parse(&module_file, true) {
-            Ok(file) if file.module == needed.module.module_path() => {}
-            Ok(file) => {
-                return refused(
-                    "module-path",
-                    format!("{name}: its zip's {MODULE_FILE} says that it is `{}`", file.module),
-                );
-            }
-            Err(error) => return refused("module-file", format!("{name}: {error}")),
-        }
-        if layer.is_some_and(|layer| *layer != *module_file) {
-            return refused(
-                "module-file-differs",
-                format!("{name}: the {MODULE_FILE} in its zip is not the one that its manifest names"),
-            );
-        }
+        let module = needed.module.module_path();
+        let (_, module_file) = cue_module::open(zip.path(), &module, layer.as_deref(), &name)?;
         Ok(Fetched { needed, zip, module_file })
     })
     .await

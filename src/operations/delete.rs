@@ -290,8 +290,14 @@ impl<'a> Doomed<'a> {
 /// The versions of all modules that embed one version of one module. Every manifest of every registry is read for that.
 pub async fn holders(routes: &Routes, module: &CuePath, version: &Version) -> Holders {
     let mut holders = Holders::default();
-    for target in catalog::targets(routes) {
-        if let Err(error) = search(target, module, version, &mut holders).await {
+    for (target, encoding) in catalog::module_targets(routes) {
+        let searched = match encoding.common_tag_prefix() {
+            Some(prefix) => {
+                search(&target.with_tag_prefix(prefix.to_owned()), module, version, &mut holders).await
+            }
+            None => Err(OperationError::registry(target.name.clone())(RegistryError::NoCatalog)),
+        };
+        if let Err(error) = searched {
             holders.unsearched.push((target.name.clone(), error));
         }
     }

@@ -10,7 +10,8 @@ use crate::registry::RegistryError;
 use crate::registry::credentials::CredentialError;
 
 use super::finding::Finding;
-use super::routes::{RegistrySettingError, RepositoryTemplateError, RouteError};
+use super::registry_setting::RegistrySettingError;
+use super::routes::{RepositoryTemplateError, RouteError};
 
 /// The outcome of an operation.
 pub type Result<T, E = OperationError> = std::result::Result<T, E>;

@@ -3,7 +3,7 @@
 use super::blocking;
 use super::connect::Connection;
 use super::error::{OperationError, Result};
-use super::routes::RegistryLocation;
+use super::registry_setting::RegistryLocation;
 use crate::registry::credentials::{
     Credential, CredentialEnvironment, CredentialSource, LoginPlace, LoginScope, Logout, forget_login,
 };

@@ -1,209 +1,16 @@
 //! Which registry and which repository holds a module.
 //!
-//! A registry setting is one registry, or several by prefix of the module path, as in `CUE_REGISTRY`; unlike there, a path
-//! that no prefix fits has no registry at all, so that a private name is never asked for at somebody's public one.
+//! [`super::registry_setting`] says which registries there are; here they are open.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::module::{CuePath, Host, ProviderAddress, TofuAddress};
 use crate::oci::{Repository, RepositoryError};
-use crate::registry::SharedRegistry;
-use crate::registry::remote::RegistryHost;
+use crate::registry::{PrefixedTags, SharedRegistry};
 
-/// What `--registry` says: parsed, nothing opened yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RegistrySetting {
-    routes: Vec<(Option<String>, RegistryLocation)>,
-}
-
-/// One registry, as it is written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RegistryLocation {
-    /// `dir:PATH`: a folder of OCI image layouts.
-    Directory(PathBuf),
-    /// `layout:FILE.tar`: one OCI image layout in a file.
-    Layout(PathBuf),
-    /// `host[:port][/prefix]`, with `+insecure` or `+secure` where plain http or https is asked for.
-    Remote {
-        /// Host and port.
-        host: RegistryHost,
-        /// In front of every repository's name; empty where there is none.
-        prefix: String,
-        /// Whether plain http is asked for; the client's own rule decides where nothing is.
-        insecure: Option<bool>,
-    },
-    /// `none`: nothing is kept here.
-    None,
-}
-
-/// The text is no registry setting.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RegistrySettingError {
-    /// Nothing stands there.
-    #[error(
-        "the registry is empty; write for example `ghcr.io/acme/modules`, `127.0.0.1:5000` or `dir:./store`"
-    )]
-    Empty,
-    /// A URL.
-    #[error(
-        "`{0}` is a URL; write the registry without the scheme, and `+insecure` behind it for plain http"
-    )]
-    Url(String),
-    /// Not a host, or not a repository prefix.
-    #[error(
-        "`{0}` is not a registry: expected `host[:port][/prefix]`, `dir:PATH`, `layout:FILE.tar` or `prefix=host[/prefix]`, joined by commas"
-    )]
-    Malformed(String),
-    /// `dir:` or `layout:` without a path.
-    #[error("`{0}:` needs a path behind it")]
-    NoPath(String),
-    /// A kind of registry that is not known.
-    #[error("`{0}:` is not a kind of registry that is known; `dir:PATH` and `layout:FILE.tar` are")]
-    UnknownKind(String),
-    /// A path goes on behind a comma, as it seems.
-    #[error(
-        "{source}; in `{text}` the comma begins another registry: where it is part of the name of a folder or file, give that another one"
-    )]
-    Comma {
-        /// The path, and what stands behind the comma.
-        text: String,
-        /// Why that is no further registry.
-        source: Box<RegistrySettingError>,
-    },
-    /// A host that is spoken to in two ways.
-    #[error(
-        "`{0}` is set for plain http and for https; write the same of `+insecure` and `+secure` behind it everywhere"
-    )]
-    BothSchemes(String),
-    /// The same prefix twice.
-    #[error("there are two registries for {0}; a module path can have only one")]
-    Duplicate(String),
-}
-
-impl RegistrySetting {
-    /// The setting of one directory and nothing else.
-    pub fn directory(path: &Path) -> Self {
-        Self { routes: vec![(None, RegistryLocation::Directory(path.to_owned()))] }
-    }
-
-    /// Every registry with the prefix that leads to it.
-    pub fn locations(&self) -> impl Iterator<Item = (Option<&str>, &RegistryLocation)> {
-        self.routes.iter().map(|(prefix, location)| (prefix.as_deref(), location))
-    }
-
-    /// The directory, where there is one registry and it is a directory.
-    pub fn single_directory(&self) -> Option<&Path> {
-        match &self.routes[..] {
-            [(None, RegistryLocation::Directory(path))] => Some(path),
-            _ => None,
-        }
-    }
-
-    /// Takes one registry in.
-    fn add(
-        routes: &mut Vec<(Option<String>, RegistryLocation)>,
-        part: &str,
-    ) -> Result<(), RegistrySettingError> {
-        // A path of a `dir:` may hold a `=`; a module path never holds a `:`.
-        let (prefix, location) = match part.split_once('=') {
-            Some((prefix, location)) if !prefix.contains(':') => (Some(prefix), location),
-            _ => (None, part),
-        };
-        if prefix.is_some_and(|prefix| !is_path_prefix(prefix)) {
-            return Err(RegistrySettingError::Malformed(part.to_owned()));
-        }
-        if routes.iter().any(|(known, _)| known.as_deref() == prefix) {
-            let name = prefix.map_or("every module path".to_owned(), |prefix| format!("`{prefix}`"));
-            return Err(RegistrySettingError::Duplicate(name));
-        }
-        routes.push((prefix.map(str::to_owned), location.parse()?));
-        Ok(())
-    }
-}
-
-impl FromStr for RegistrySetting {
-    type Err = RegistrySettingError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text.trim().is_empty() {
-            return Err(RegistrySettingError::Empty);
-        }
-        let mut routes: Vec<(Option<String>, RegistryLocation)> = Vec::new();
-        for part in text.split(',').map(str::trim) {
-            Self::add(&mut routes, part).map_err(|source| match routes.last() {
-                // It may well be the rest of the path's name.
-                Some((_, path @ (RegistryLocation::Directory(_) | RegistryLocation::Layout(_))))
-                    if !part.contains([':', '=']) =>
-                {
-                    RegistrySettingError::Comma { text: format!("{path},{part}"), source: Box::new(source) }
-                }
-                _ => source,
-            })?;
-        }
-        Ok(Self { routes })
-    }
-}
-
-/// A module path or its first elements: the grammar of a repository, since that is what it becomes.
-fn is_path_prefix(text: &str) -> bool {
-    text.parse::<Repository>().is_ok()
-}
-
-impl FromStr for RegistryLocation {
-    type Err = RegistrySettingError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text == "none" {
-            return Ok(Self::None);
-        }
-        match text.split_once(':') {
-            Some((kind @ ("dir" | "layout"), "")) => {
-                return Err(RegistrySettingError::NoPath(kind.to_owned()));
-            }
-            Some(("dir", path)) => return Ok(Self::Directory(path.into())),
-            Some(("layout", path)) => return Ok(Self::Layout(path.into())),
-            _ => {}
-        }
-        if text.contains("://") {
-            return Err(RegistrySettingError::Url(text.to_owned()));
-        }
-        let malformed = || RegistrySettingError::Malformed(text.to_owned());
-        let (bare, insecure) = match text.rsplit_once('+') {
-            Some((bare, "insecure")) => (bare, Some(true)),
-            Some((bare, "secure")) => (bare, Some(false)),
-            Some(_) => return Err(malformed()),
-            None => (text, None),
-        };
-        let (host, prefix) = bare.split_once('/').unwrap_or((bare, ""));
-        if let Some((kind, rest)) = host.split_once(':')
-            && !rest.is_empty()
-            && !rest.bytes().all(|byte| byte.is_ascii_digit())
-            && kind.bytes().all(|byte| byte.is_ascii_alphanumeric())
-        {
-            return Err(RegistrySettingError::UnknownKind(kind.to_owned()));
-        }
-        if bare.ends_with('/') || (!prefix.is_empty() && prefix.parse::<Repository>().is_err()) {
-            return Err(malformed());
-        }
-        let host = host.parse().map_err(|_| malformed())?;
-        Ok(Self::Remote { host, prefix: prefix.to_owned(), insecure })
-    }
-}
-
-impl fmt::Display for RegistryLocation {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Directory(path) => write!(formatter, "dir:{}", path.display()),
-            Self::Layout(path) => write!(formatter, "layout:{}", path.display()),
-            Self::Remote { host, prefix, .. } if prefix.is_empty() => write!(formatter, "{host}"),
-            Self::Remote { host, prefix, .. } => write!(formatter, "{host}/{prefix}"),
-            Self::None => formatter.write_str("none"),
-        }
-    }
-}
+use super::encoding::{Encoding, PathEncoding};
 
 /// How the address of an OpenTofu module becomes a repository: `{namespace}/{name}/{system}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -438,6 +245,12 @@ impl Target {
     pub fn place(&self, repository: &Repository) -> Result<Place, RepositoryError> {
         Ok(Place { target: self.clone(), repository: repository.below(&self.prefix)? })
     }
+
+    /// The same registry with some text in front of every tag.
+    #[must_use]
+    pub fn with_tag_prefix(&self, prefix: String) -> Self {
+        Self { registry: PrefixedTags::over(&self.registry, prefix), ..self.clone() }
+    }
 }
 
 /// A repository of a registry: where a module is or would be.
@@ -472,7 +285,9 @@ impl Place {
     /// `registry/repository:tag` or `registry/repository@digest`.
     pub fn reference(&self, reference: &crate::oci::Reference) -> String {
         match reference {
-            crate::oci::Reference::Tag(tag) => format!("{}:{tag}", self.name()),
+            crate::oci::Reference::Tag(tag) => {
+                format!("{}:{}{tag}", self.name(), self.registry().tag_prefix().unwrap_or_default())
+            }
             crate::oci::Reference::Digest(digest) => format!("{}@{digest}", self.name()),
         }
     }
@@ -480,7 +295,9 @@ impl Place {
 
 impl PartialEq for Place {
     fn eq(&self, other: &Self) -> bool {
-        self.target.identity == other.target.identity && self.repository == other.repository
+        self.target.identity == other.target.identity
+            && self.repository == other.repository
+            && self.registry().tag_prefix() == other.registry().tag_prefix()
     }
 }
 
@@ -490,6 +307,7 @@ impl std::hash::Hash for Place {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         self.target.identity.hash(state);
         self.repository.hash(state);
+        self.registry().tag_prefix().hash(state);
     }
 }
 
@@ -540,10 +358,35 @@ impl fmt::Display for ModuleName {
 #[derive(Clone)]
 #[allow(clippy::struct_field_names)] // they are what the whole is called after
 pub struct Routes {
-    /// The registries with the prefixes that lead to them; no registry where the setting says `none`.
-    routes: Vec<(Option<String>, Option<Target>)>,
+    routes: Vec<Route>,
     template: RepositoryTemplate,
     providers: ProviderTemplate,
+}
+
+/// A registry, and the module paths that lead to it.
+#[derive(Clone)]
+pub struct Route {
+    /// What the paths begin with; every other path where absent.
+    pub prefix: Option<String>,
+    /// The registry; none where the setting says `none`.
+    pub target: Option<Target>,
+    /// What modules are called there.
+    pub encoding: Encoding,
+}
+
+impl fmt::Display for Route {
+    /// As a setting has it.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(prefix) = &self.prefix {
+            write!(formatter, "{prefix}=")?;
+        }
+        match &self.target {
+            None => formatter.write_str("none")?,
+            Some(target) if target.prefix.is_empty() => formatter.write_str(&target.name)?,
+            Some(target) => write!(formatter, "{}/{}", target.name, target.prefix)?,
+        }
+        if self.encoding.is_plain() { Ok(()) } else { write!(formatter, " ({})", self.encoding) }
+    }
 }
 
 /// A module has no place.
@@ -563,6 +406,12 @@ impl Routes {
     /// The registries with the prefixes that lead to them; no prefix leads everywhere else, and no registry is one that keeps
     /// nothing.
     pub fn new(routes: Vec<(Option<String>, Option<Target>)>, template: RepositoryTemplate) -> Self {
+        let plain = |(prefix, target)| Route { prefix, target, encoding: Encoding::default() };
+        Self::encoded(routes.into_iter().map(plain).collect(), template)
+    }
+
+    /// The same where modules may be called otherwise than by their paths.
+    pub fn encoded(routes: Vec<Route>, template: RepositoryTemplate) -> Self {
         Self { routes, template, providers: ProviderTemplate::default() }
     }
 
@@ -579,8 +428,9 @@ impl Routes {
             registry: target.registry.always_asked().unwrap_or_else(|| Arc::clone(&target.registry)),
             ..target.clone()
         };
+        let routes = self.routes.iter();
         let routes =
-            self.routes.iter().map(|(prefix, target)| (prefix.clone(), target.as_ref().map(asked))).collect();
+            routes.map(|route| Route { target: route.target.as_ref().map(asked), ..route.clone() }).collect();
         Self { routes, template: self.template.clone(), providers: self.providers.clone() }
     }
 
@@ -588,7 +438,7 @@ impl Routes {
     #[must_use]
     pub fn wrapped(mut self, mut wrap: impl FnMut(&Target) -> SharedRegistry) -> Self {
         let mut known: Vec<(SharedRegistry, SharedRegistry)> = Vec::new();
-        for target in self.routes.iter_mut().filter_map(|(_, target)| target.as_mut()) {
+        for target in self.routes.iter_mut().filter_map(|route| route.target.as_mut()) {
             let wrapped = known.iter().find(|(bare, _)| Arc::ptr_eq(bare, &target.registry));
             let wrapped = wrapped.map_or_else(|| wrap(target), |(_, wrapped)| Arc::clone(wrapped));
             known.push((std::mem::replace(&mut target.registry, Arc::clone(&wrapped)), wrapped));
@@ -598,20 +448,25 @@ impl Routes {
 
     /// Every registry.
     pub fn targets(&self) -> impl Iterator<Item = &Target> {
-        self.routes.iter().filter_map(|(_, target)| target.as_ref())
+        self.routes.iter().filter_map(|route| route.target.as_ref())
+    }
+
+    /// Every registry, with what modules are called there.
+    pub fn encodings(&self) -> impl Iterator<Item = (&Target, &Encoding)> {
+        self.routes.iter().filter_map(|route| Some((route.target.as_ref()?, &route.encoding)))
     }
 
     /// The one registry that everything is in, where there is one and no prefix leads elsewhere.
     pub fn only_target(&self) -> Option<&Target> {
         match &self.routes[..] {
-            [(None, target)] => target.as_ref(),
+            [Route { prefix: None, target, .. }] => target.as_ref(),
             _ => None,
         }
     }
 
     /// The registries in words.
     pub fn describe(&self) -> String {
-        let names = self.routes.iter().map(|(prefix, target)| {
+        let names = self.routes.iter().map(|Route { prefix, target, .. }| {
             let place = match target {
                 None => "none".to_owned(),
                 Some(target) if target.prefix.is_empty() => target.name.clone(),
@@ -624,35 +479,36 @@ impl Routes {
 
     /// The registry for a module path: that of the longest prefix of whole elements.
     pub fn target(&self, path: &CuePath) -> Option<&Target> {
-        self.route(path.as_str())?.1.as_ref()
+        self.route(path.as_str())?.target.as_ref()
     }
 
     /// Whether a prefix, and not the catch-all, leads this path to a registry.
     pub fn is_routed(&self, path: &CuePath) -> bool {
-        self.route(path.as_str()).is_some_and(|(prefix, target)| prefix.is_some() && target.is_some())
+        self.route(path.as_str()).is_some_and(|route| route.prefix.is_some() && route.target.is_some())
     }
 
     /// The hosts of the modules that may be here, for whoever asks without naming one: the placeholder host, which stands for
     /// every one where a catch-all leads, and then the host that each prefix begins with.
     pub fn hosts(&self) -> Vec<Host> {
-        let routed = self.routes.iter().filter(|(_, target)| target.is_some());
-        let (prefixed, rest): (Vec<_>, Vec<_>) = routed.partition(|(prefix, _)| prefix.is_some());
+        let routed = self.routes.iter().filter(|route| route.target.is_some());
+        let (prefixed, rest): (Vec<_>, Vec<_>) = routed.partition(|route| route.prefix.is_some());
         let mut hosts: Vec<Host> = rest.iter().map(|_| Host::internal()).collect();
-        for prefix in prefixed.iter().filter_map(|(prefix, _)| prefix.as_deref()) {
+        for prefix in prefixed.iter().filter_map(|route| route.prefix.as_deref()) {
             let first = prefix.split('/').next().unwrap_or(prefix);
             hosts.extend(Host::parse(first).ok().filter(|host| !hosts.contains(host)));
         }
         hosts
     }
 
-    fn route(&self, path: &str) -> Option<&(Option<String>, Option<Target>)> {
+    /// What leads a module path to its registry: the longest prefix of whole elements.
+    pub fn route(&self, path: &str) -> Option<&Route> {
         let fits = |prefix: &str| {
             path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         self.routes
             .iter()
-            .filter(|(prefix, _)| prefix.as_deref().is_none_or(fits))
-            .max_by_key(|(prefix, _)| prefix.as_ref().map(String::len))
+            .filter(|route| route.prefix.as_deref().is_none_or(fits))
+            .max_by_key(|route| route.prefix.as_ref().map(String::len))
     }
 
     /// Whether a repository belongs to the namespace of a module: to the same one on the same host for OpenTofu, to the same host for
@@ -666,6 +522,10 @@ impl Routes {
         let host = module.path().first_element();
         let fits = |other: &str| host == other || [host, other].contains(&Host::INTERNAL);
         if !holder_path.is_none_or(|path| fits(path.first_element())) {
+            return false;
+        }
+        // A name that is no path gives nobody rights by it.
+        if self.is_encoded(&holder.target) {
             return false;
         }
         // Where a repository is below a host's name, rights to push are given by that name. The placeholder host, which stands for any
@@ -683,10 +543,15 @@ impl Routes {
         }
     }
 
+    /// Whether there are modules in a registry of which the names of their repositories do not say which they are.
+    pub fn is_encoded(&self, target: &Target) -> bool {
+        self.encodings().any(|(other, encoding)| other.is_same(target) && !encoding.is_plain())
+    }
+
     /// Where a provider is. Its address leads to a registry as a module's path does.
     pub fn provider_place(&self, address: &ProviderAddress) -> Result<Place, RouteError> {
         let path = address.to_string();
-        let target = self.route(&path).and_then(|(_, target)| target.as_ref());
+        let target = self.route(&path).and_then(|route| route.target.as_ref());
         let target = target.ok_or(RouteError::NoRegistry(path))?;
         Ok(target.place(&self.providers.repository(address)?)?)
     }
@@ -701,12 +566,26 @@ impl Routes {
     /// Where a module may be, best first; the first one is where it is pushed.
     pub fn places(&self, module: &ModuleName) -> Result<Vec<Place>, RouteError> {
         let path = module.path();
-        let target = self.target(path).ok_or_else(|| RouteError::NoRegistry(path.to_string()))?;
-        let repositories = match module {
-            ModuleName::Tofu { .. } => self.template.repositories(path)?,
-            ModuleName::Cue(path) => vec![path.as_str().parse()?],
+        let no_registry = || RouteError::NoRegistry(path.to_string());
+        let Route { target, encoding, .. } = self.route(path.as_str()).ok_or_else(no_registry)?;
+        let target = target.as_ref().ok_or_else(no_registry)?;
+        let target = target.with_tag_prefix(encoding.tag_prefix(path));
+        let encoded = || match encoding.repository(path)? {
+            Some(repository) => target.place(&repository),
+            None => Ok(Place { target: target.clone(), repository: target.prefix.parse()? }),
         };
-        Ok(repositories.iter().map(|repository| target.place(repository)).collect::<Result<_, _>>()?)
+        let by_template = || {
+            let repositories = self.template.repositories(path)?;
+            repositories.iter().map(|repository| target.place(repository)).collect::<Result<Vec<_>, _>>()
+        };
+        Ok(match (module, encoding.path()) {
+            (ModuleName::Tofu { .. }, PathEncoding::Path) => by_template()?,
+            (ModuleName::Tofu { .. }, PathEncoding::Stripped(_)) => {
+                // The second is where `cue` looks for a module of that path.
+                by_template()?.into_iter().take(1).chain([encoded()?]).collect()
+            }
+            _ => vec![encoded()?],
+        })
     }
 }
 
@@ -714,66 +593,6 @@ impl Routes {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    fn setting(text: &str) -> Result<Vec<(Option<String>, RegistryLocation)>, RegistrySettingError> {
-        text.parse::<RegistrySetting>().map(|setting| setting.routes)
-    }
-
-    fn remote(host: &str, prefix: &str, insecure: Option<bool>) -> RegistryLocation {
-        RegistryLocation::Remote { host: host.parse().unwrap(), prefix: prefix.into(), insecure }
-    }
-
-    #[test]
-    fn every_form_of_a_registry_is_read() {
-        assert_eq!(
-            setting("ghcr.io/acme/modules").unwrap(),
-            [(None, remote("ghcr.io", "acme/modules", None))]
-        );
-        assert_eq!(
-            setting("127.0.0.1:5000+insecure").unwrap(),
-            [(None, remote("127.0.0.1:5000", "", Some(true)))]
-        );
-        assert_eq!(setting("[::1]:5000").unwrap(), [(None, remote("[::1]:5000", "", None))]);
-        assert_eq!(setting("dir:./a=b").unwrap(), [(None, RegistryLocation::Directory("./a=b".into()))]);
-        assert_eq!(
-            setting("example.com=registry.example.com/cue, ghcr.io/acme").unwrap(),
-            [
-                (Some("example.com".into()), remote("registry.example.com", "cue", None)),
-                (None, remote("ghcr.io", "acme", None)),
-            ]
-        );
-        assert_eq!(setting("layout:./x.tar").unwrap(), [(None, RegistryLocation::Layout("./x.tar".into()))]);
-        assert_eq!(setting("a.com=none").unwrap(), [(Some("a.com".into()), RegistryLocation::None)]);
-    }
-
-    #[test]
-    fn what_could_end_up_elsewhere_is_refused() {
-        use RegistrySettingError as E;
-        assert_eq!(setting(" "), Err(E::Empty));
-        assert_eq!(setting("dir:"), Err(E::NoPath("dir".into())));
-        assert_eq!(setting("layout:"), Err(E::NoPath("layout".into())));
-        assert!(matches!(setting("https://ghcr.io"), Err(E::Url(_))));
-        assert!(matches!(setting("ghcr.io,docker.io"), Err(E::Duplicate(_))));
-        assert!(matches!(setting("s3:bucket"), Err(E::UnknownKind(_))));
-        for text in [
-            "user@host",
-            "host/UPPER",
-            "host/a/../b",
-            "host:0",
-            "host:99999",
-            "host?x",
-            "ho st",
-            "a b=host",
-            "host+odd",
-            "[::1",
-            "[x]:1",
-            "host/",
-            "/x",
-            "host:",
-        ] {
-            assert!(setting(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn a_template_never_folds_two_modules_into_one_repository() {

@@ -12,6 +12,7 @@ pub mod directory;
 mod error;
 mod file;
 pub mod layout;
+mod prefixed_tags;
 mod referrers;
 pub mod remote;
 pub(crate) mod whole_file;
@@ -32,6 +33,7 @@ pub use directory::{DirectoryOptions, DirectoryRegistry};
 pub use error::{RegistryError, Result};
 pub use file::BlobFile;
 pub use layout::LayoutRegistry;
+pub use prefixed_tags::PrefixedTags;
 
 /// What an operation answers, boxed so that the trait can be used as an object.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T>>;
@@ -76,6 +78,11 @@ pub trait Registry: Send + Sync {
 
     /// The same registry, asked anew for each list, for who looks out for what has changed; `None` where that is so anyway.
     fn always_asked(&self) -> Option<SharedRegistry> {
+        None
+    }
+
+    /// What stands in front of every tag of this registry where it is stored, and is not seen here.
+    fn tag_prefix(&self) -> Option<&str> {
         None
     }
 

@@ -7,6 +7,7 @@ mod cached;
 mod clients;
 mod conformance;
 mod copy;
+mod cue_names;
 mod cue_view;
 mod distribution;
 mod embedded;

@@ -392,10 +392,17 @@ fn config_show_tells_where_a_module_would_be() {
     let shown = ocimod
         .run(["config", "show", "--registry", "example.com=a.example/cue,b.example/m", "acme/vpc/aws"])
         .success();
-    assert_eq!(shown.stdout, "b.example/m/acme/vpc/aws\nb.example/m/modules.internal/acme/vpc/aws\n");
+    assert_eq!(
+        shown.stdout,
+        "registry    b.example\nrepository  m/acme/vpc/aws\ntag         vX.Y.Z\nregistry    b.example\nrepository  \
+         m/modules.internal/acme/vpc/aws\ntag         vX.Y.Z\nrule        b.example/m\n"
+    );
     let shown = ocimod
         .run(["config", "show", "--registry", "example.com=a.example/cue", "example.com/net/vpc@v1"])
         .success();
-    assert_eq!(shown.stdout, "a.example/cue/example.com/net/vpc\n");
+    assert_eq!(
+        shown.stdout,
+        "registry    a.example\nrepository  cue/example.com/net/vpc\ntag         vX.Y.Z\nrule        example.com=a.example/cue\n"
+    );
     ocimod.run(["config", "show", "--registry", "example.com=a.example/cue", "acme/vpc/aws"]).fails_with(2);
 }

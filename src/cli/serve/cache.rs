@@ -10,7 +10,7 @@ use crate::cli::duration::parse_duration;
 use crate::cli::failure::{ErrorKind, Failure};
 use crate::cli::size::parse_size;
 use crate::cli::{Context, RegistryChoice};
-use crate::operations::routes::RegistryLocation;
+use crate::operations::registry_setting::RegistryLocation;
 use crate::registry::{self, Cache};
 
 /// Options for what is kept of a registry's answers, and for how long

@@ -201,6 +201,20 @@ impl Copier {
 
     /// The repository of the same name below the destination's prefix.
     fn same_place(&self, from: &Place, path: Option<&CuePath>) -> Result<Place> {
+        if self.from.is_encoded(&from.target) || self.to.targets().any(|target| self.to.is_encoded(target)) {
+            // The one name says nothing of the other, so it takes the module's own.
+            let Some(path) = path else {
+                return Err(OperationError::Usage {
+                    message: format!(
+                        "{} has no name that says where it would be at the destination, where names are encoded",
+                        from.name()
+                    ),
+                    hint: "name the module by its address, and the registry with `--from`".to_owned(),
+                });
+            };
+            let places = self.to.places(&ModuleName::Cue(path.clone()))?;
+            return places.into_iter().next().ok_or_else(|| RouteError::NoRegistry(path.to_string()).into());
+        }
         let below: Repository = from.below_prefix().parse().map_err(RouteError::from)?;
         let target = match (self.to.only_target(), path) {
             (Some(target), _) => Some(target),

@@ -1,10 +1,12 @@
-//! Where credentials may be: the files of Docker and of the containers tools, in OpenTofu's order.
+//! Where credentials may be: the files of Docker and of the containers tools, in OpenTofu's order, and behind them that of `cue login`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Docker's file of old: the content of `auths` alone.
 const LEGACY_FILE: &str = ".dockercfg";
+/// The file of `cue login`.
+const CUE_FILE: &str = "logins.json";
 /// The file of the containers tools, below one of several folders.
 const CONTAINERS_FILE: &str = "containers/auth.json";
 
@@ -23,6 +25,8 @@ pub struct CredentialEnvironment {
     pub registry_auth_file: Option<PathBuf>,
     /// `DOCKER_AUTH_CONFIG`: the content of a file, which comes before all others.
     pub docker_auth_config: Option<String>,
+    /// The folder of `cue`'s settings, where `cue login` keeps its tokens.
+    pub cue_config: Option<PathBuf>,
     /// `PATH`, where credential helpers are.
     pub search_path: Option<OsString>,
 }
@@ -38,6 +42,8 @@ pub(super) enum Kind {
     Docker,
     /// Docker's of old, which is read and never written.
     Legacy,
+    /// Of `cue login`, which nobody else writes.
+    Cue,
 }
 
 /// One of the files, there or not.
@@ -73,5 +79,11 @@ impl CredentialEnvironment {
             .collect();
         places.dedup_by(|one, other| one.path == other.path);
         places
+    }
+
+    /// The same, and behind them what is read without being written: the file of `cue login`.
+    pub(super) fn places_to_read(&self) -> Vec<Place> {
+        let cue = self.cue_config.iter().map(|folder| Place { kind: Kind::Cue, path: folder.join(CUE_FILE) });
+        self.places().into_iter().chain(cue).collect()
     }
 }

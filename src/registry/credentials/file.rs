@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
+use super::environment::Kind;
 use super::{Credential, LoginScope};
 use crate::oci::Repository;
 use crate::registry::remote::canonical_name;
@@ -36,15 +38,23 @@ fn null_is_empty<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>
 
 impl CredentialFile {
     /// `None` where the bytes are no such file.
-    pub(super) fn parse(bytes: &[u8], is_legacy: bool) -> Option<Self> {
+    pub(super) fn parse(bytes: &[u8], kind: Kind) -> Option<Self> {
         if bytes.trim_ascii().is_empty() {
             return Some(Self::default());
         }
-        if is_legacy {
-            let auths = serde_json::from_slice(bytes).ok()?;
-            return Some(Self { auths, ..Self::default() });
+        match kind {
+            Kind::Legacy => {
+                let auths = serde_json::from_slice(bytes).ok()?;
+                Some(Self { auths, ..Self::default() })
+            }
+            Kind::Cue => {
+                let logins: CueLogins = serde_json::from_slice(bytes).ok()?;
+                let entries = logins.registries.into_iter();
+                let entries = entries.map(|(host, login)| Some((host, Some(login.entry()?))));
+                Some(Self { auths: entries.collect::<Option<_>>()?, ..Self::default() })
+            }
+            Kind::Named | Kind::Containers | Kind::Docker => serde_json::from_slice(bytes).ok(),
         }
-        serde_json::from_slice(bytes).ok()
     }
 
     /// The helper for every registry that no key names.
@@ -73,15 +83,52 @@ pub(super) struct Entry {
     password: Option<String>,
     identitytoken: Option<String>,
     registrytoken: Option<String>,
+    /// When the token runs out, where whoever wrote it says so.
+    #[serde(skip)]
+    expiry: Option<DateTime<Utc>>,
+}
+
+/// What `cue login` writes.
+#[derive(Deserialize)]
+struct CueLogins {
+    #[serde(default, deserialize_with = "null_is_empty")]
+    registries: BTreeMap<String, CueLogin>,
+}
+
+/// A token of `cue login`, for a host with its port.
+#[derive(Deserialize)]
+struct CueLogin {
+    access_token: String,
+    #[serde(default)]
+    expiry: Option<String>,
+}
+
+impl CueLogin {
+    /// `None` where it is none: `cue` takes it for damaged too.
+    fn entry(self) -> Option<Entry> {
+        let expiry = self
+            .expiry
+            .map(|text| DateTime::parse_from_rfc3339(&text).ok())
+            .map_or(Some(None), |time| time.map(Some))?;
+        // Go writes the year 1 for no time at all.
+        let expiry = expiry.map(|time| time.to_utc()).filter(|time| time.timestamp() > 0);
+        let registrytoken = Some(self.access_token).filter(|token| !token.is_empty())?;
+        Some(Entry { registrytoken: Some(registrytoken), expiry, ..Entry::default() })
+    }
 }
 
 /// The fields of an entry that hold a credential.
 pub(super) const SECRET_FIELDS: [&str; 5] =
     ["auth", "username", "password", "identitytoken", "registrytoken"];
 
-/// `auth` is not what it should be.
+/// An entry is there and of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct UnreadableEntry;
+pub(super) enum UselessEntry {
+    /// `auth` is not what it should be.
+    Unreadable,
+    /// The token has run out.
+    Expired,
+}
 
 /// Some tools pad, some do not.
 pub(super) const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -91,12 +138,15 @@ pub(super) const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 impl Entry {
     /// What the entry holds; Docker leaves an empty one where a helper has the credential.
-    pub(super) fn credential(&self) -> Result<Option<Credential>, UnreadableEntry> {
+    pub(super) fn credential(&self) -> Result<Option<Credential>, UselessEntry> {
         let filled = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         if let Some(token) = filled(&self.registrytoken) {
+            if self.expiry.is_some_and(|expiry| expiry <= now()) {
+                return Err(UselessEntry::Expired);
+            }
             return Ok(Some(Credential::Bearer(token)));
         }
-        let pair = filled(&self.auth).map(|auth| decode_pair(&auth).ok_or(UnreadableEntry));
+        let pair = filled(&self.auth).map(|auth| decode_pair(&auth).ok_or(UselessEntry::Unreadable));
         if let Some(token) = filled(&self.identitytoken) {
             let username = match pair {
                 Some(Ok((username, _))) => Some(username),
@@ -110,6 +160,14 @@ impl Entry {
         };
         Ok(Credential::of_pair(username, password))
     }
+}
+
+fn now() -> DateTime<Utc> {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .ok()
+        .and_then(|since| DateTime::from_timestamp(i64::try_from(since.as_secs()).ok()?, 0))
+        .unwrap_or_default()
 }
 
 /// `user:password` in base64.

@@ -123,7 +123,7 @@ impl Kept {
         if !is_wanted && files.looked.is_some_and(|looked| looked.elapsed() < self.pace.look_every) {
             return Ok(Arc::clone(&files.found));
         }
-        let (places, known) = (self.environment.places(), files.by_path.clone());
+        let (places, known) = (self.environment.places_to_read(), files.by_path.clone());
         let looked = tokio::task::spawn_blocking(move || look(places, known)).await;
         let (found, by_path) = looked.map_err(|error| CredentialError::Unreadable {
             path: PathBuf::from("of the user"),
@@ -252,10 +252,13 @@ fn look_at(place: &Place, before: Seen) -> Result<Seen, CredentialError> {
 
 /// A file, and its stamp where that can be relied upon; `None` where there is none. Blocks.
 pub(super) fn read_file(place: &Place) -> Result<Option<(CredentialFile, Option<Stamp>)>, CredentialError> {
-    let invalid = || CredentialError::Invalid { path: place.path.clone() };
+    let invalid = || match place.kind {
+        Kind::Cue => CredentialError::InvalidCueLogins { path: place.path.clone() },
+        _ => CredentialError::Invalid { path: place.path.clone() },
+    };
     match whole_file::read(&place.path, MAX_FILE_SIZE) {
         Ok(Some((bytes, stamp))) => {
-            let content = CredentialFile::parse(&bytes, place.kind == Kind::Legacy).ok_or_else(invalid)?;
+            let content = CredentialFile::parse(&bytes, place.kind).ok_or_else(invalid)?;
             Ok(Some((content, stamp)))
         }
         Ok(None) => Err(invalid()),

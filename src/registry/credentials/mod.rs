@@ -1,5 +1,5 @@
 //! Which credential goes to which registry: the files of Docker and of the containers tools, in OpenTofu's order, and their
-//! credential helpers.
+//! credential helpers; and behind them the tokens of `cue login`, which each go to the one host that they are for.
 //!
 //! A credential is chosen by the exact host and the longest repository prefix, never by anything that a registry says. Where
 //! two entries are equally specific, the file that comes first wins. Paths and variables are handed in, so that nothing
@@ -28,7 +28,8 @@ use crate::oci::Repository;
 pub use self::environment::CredentialEnvironment;
 pub use self::login::{LoginPlace, LoginScope, Logout, forget_login};
 
-use self::file::{CredentialFile, TOKEN_USER, UnreadableEntry};
+use self::environment::Kind;
+use self::file::{CredentialFile, TOKEN_USER, UselessEntry};
 use self::kept::{Kept, Pace};
 
 /// Who is asking.
@@ -107,6 +108,23 @@ pub enum CredentialError {
         path: PathBuf,
         /// The entry.
         key: String,
+    },
+    /// The file of `cue login` is not what it should be. Its content is not repeated: it holds secrets.
+    #[error("{} is not what `cue login` writes; remove it, and run `cue login` again", path.display())]
+    InvalidCueLogins {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The token of a login has run out.
+    #[error(
+        "the login of `cue` to `{host}` in {} has expired; run `cue login {host}` for a new one, or `ocimod login {host}`, which goes before it",
+        path.display()
+    )]
+    Expired {
+        /// The file.
+        path: PathBuf,
+        /// The registry.
+        host: String,
     },
     /// A credential helper did not answer as it should. Its output is not repeated: it may hold secrets.
     #[error("the credential helper docker-credential-{helper} {reason}")]
@@ -205,7 +223,7 @@ impl CredentialSource {
 /// A place where the credential may be.
 enum Candidate {
     Entry(Credential),
-    Unreadable(CredentialError),
+    Useless(CredentialError),
     Helper(String),
 }
 
@@ -227,7 +245,7 @@ async fn find(
     for (_, candidate) in candidates {
         match candidate {
             Candidate::Entry(credential) => return Ok(credential),
-            Candidate::Unreadable(error) => return Err(error),
+            Candidate::Useless(error) => return Err(error),
             Candidate::Helper(helper) => {
                 if let Some(credential) = kept.ask(&helper, helper::server(registry)).await? {
                     return Ok(credential);
@@ -244,7 +262,7 @@ const VARIABLE: &str = "DOCKER_AUTH_CONFIG";
 fn read_variable(environment: &CredentialEnvironment) -> Result<Option<CredentialFile>, CredentialError> {
     let Some(text) = &environment.docker_auth_config else { return Ok(None) };
     let invalid = || CredentialError::Invalid { path: VARIABLE.into() };
-    CredentialFile::parse(text.as_bytes(), false).ok_or_else(invalid).map(Some)
+    CredentialFile::parse(text.as_bytes(), Kind::Named).ok_or_else(invalid).map(Some)
 }
 
 /// Adds what a file has for a repository, with how well it fits.
@@ -265,9 +283,13 @@ fn add_candidates(
         match entry.credential() {
             Ok(Some(credential)) => candidates.push((fit, Candidate::Entry(credential))),
             Ok(None) => {}
-            Err(UnreadableEntry) => {
-                let error = CredentialError::Entry { path: path.to_owned(), key: text.to_owned() };
-                candidates.push((fit, Candidate::Unreadable(error)));
+            Err(useless) => {
+                let (path, key) = (path.to_owned(), text.to_owned());
+                let error = match useless {
+                    UselessEntry::Unreadable => CredentialError::Entry { path, key },
+                    UselessEntry::Expired => CredentialError::Expired { path, host: key },
+                };
+                candidates.push((fit, Candidate::Useless(error)));
             }
         }
     }

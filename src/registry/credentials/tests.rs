@@ -550,3 +550,49 @@ async fn a_helper_that_makes_its_credentials_itself_is_told_from_one_that_fails(
     assert!(erased.contains("switched off") && !erased.contains("s3cret"), "{erased}");
     assert!(!home.read("home/.docker/config.json").contains("eDp5"));
 }
+
+#[tokio::test]
+async fn a_token_of_cue_is_for_its_host_alone_and_comes_last() {
+    let mut home = Home::new();
+    home.environment.cue_config = Some(home.folder.path().join("cue"));
+    let login = |host: &str, more: &str| format!("\"{host}\": {{\"access_token\": \"of {host}\"{more}}}");
+    let hosts = [
+        login("a.example", ""),
+        login("a.example:5000", ", \"expiry\": \"0001-01-01T00:00:00Z\""),
+        login("old.example", ", \"refresh_token\": \"r\", \"expiry\": \"2001-01-01T00:00:00+02:00\""),
+        login("late.example", ", \"expiry\": \"9000-01-01T00:00:00.5Z\""),
+        login("both.example", ""),
+    ];
+    home.write("cue/logins.json", &format!("{{\"registries\": {{{}}}}}", hosts.join(",")));
+    home.write(
+        "home/.docker/config.json",
+        &format!("{{\"auths\": {{\"both.example\": {{\"auth\": \"{}\"}}}}}}", BASE64.encode("ann:p")),
+    );
+    for host in ["a.example", "a.example:5000", "late.example"] {
+        assert!(home.ask(host, "x").await.unwrap() == Credential::Bearer(format!("of {host}")), "{host}");
+    }
+    for host in ["b.a.example", "example", "a.example.evil.example", "a.example:5001", "late.example:443x"] {
+        if let Ok(registry) = host.parse() {
+            let source = CredentialSource::from_environment(home.environment.clone());
+            assert!(source.credential(&registry, None).await.unwrap() == Credential::Anonymous, "{host}");
+        }
+    }
+    assert_eq!(home.user("both.example", "x").await, "ann");
+    let error = home.ask("old.example", "x").await.unwrap_err().to_string();
+    assert!(error.starts_with("the login of `cue` to `old.example` in "), "{error}");
+    assert!(!error.contains("of old.example"), "{error}");
+    for damaged in [
+        "7",
+        "{\"registries\": 7}",
+        "{\"registries\": {\"a\": {\"access_token\": \"\"}}}",
+        "{\"registries\": {\"a\": {}}}",
+    ] {
+        home.write("cue/logins.json", damaged);
+        let error = home.ask("a.example", "x").await.unwrap_err().to_string();
+        assert!(error.contains("is not what `cue login` writes"), "{damaged}: {error}");
+    }
+    for nothing in ["", "{}", "{\"registries\": null}"] {
+        home.write("cue/logins.json", nothing);
+        assert!(home.ask("a.example", "x").await.unwrap() == Credential::Anonymous, "{nothing}");
+    }
+}
