@@ -47,7 +47,7 @@ pub mod guards {
 "#;
 
 /// The lists: one for each part of the crate.
-const LISTS: [(&str, &str); 8] = [
+const LISTS: [(&str, &str); 9] = [
     ("access", include_str!("access.toml")),
     ("credentials", include_str!("credentials.toml")),
     ("identity", include_str!("identity.toml")),
@@ -55,6 +55,7 @@ const LISTS: [(&str, &str); 8] = [
     ("modules", include_str!("modules.toml")),
     ("paths", include_str!("paths.toml")),
     ("remote", include_str!("remote.toml")),
+    ("upstream", include_str!("upstream.toml")),
     ("zips", include_str!("zips.toml")),
 ];
 
