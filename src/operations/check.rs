@@ -53,7 +53,7 @@ pub async fn check(request: &CheckRequest, routes: Option<&Routes>) -> Result<Ve
             let module = named.as_ref().map(|named| &named.module);
             resolve::opentofu(routes, &own, module, None, tofu).await
         }
-        (None, Some(file), Some(routes)) => resolve::cue(routes, file).await,
+        (None, Some(file), Some(routes)) => resolve::cue(routes, &prepared, file).await,
         (None, ..) => return Ok(findings),
     };
     match resolution {

@@ -7,6 +7,7 @@ pub mod client_setup;
 pub mod connect;
 pub mod copy;
 pub mod cue_cache;
+mod cue_packages;
 pub mod cue_view;
 pub mod delete;
 pub mod download;
