@@ -84,7 +84,7 @@ impl Context {
         }
     }
 
-    fn proxies(&self) -> Result<Proxies, ProxyError> {
+    pub(super) fn proxies(&self) -> Result<Proxies, ProxyError> {
         let text =
             |name: &str| self.environment.variable(name).map(|text| text.to_string_lossy().into_owned());
         Proxies::from_variables(text)

@@ -370,6 +370,8 @@ mod tests {
         max-requests          -                                          default
         max-uploads           64                                         default
         metrics-listen        -                                          default
+        mirror-allow          -                                          default
+        mirror-upstream       false                                      default
         module-repository     m/{name}                                   command line
         namespace             -                                          default
         output                -                                          default
