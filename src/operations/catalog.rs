@@ -197,7 +197,7 @@ pub async fn read(routes: &Routes, source: &CatalogSource) -> Result<Catalog> {
         catalog.places.extend(file.places(routes)?);
     }
     let order = |place: &Place| {
-        let tags = place.registry().tag_prefix().map(str::to_owned);
+        let tags = place.tag_prefix().to_owned();
         (place.target.identity.to_string(), place.repository.to_string(), tags)
     };
     catalog.places.sort_by_cached_key(order);
