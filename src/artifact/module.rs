@@ -93,6 +93,9 @@ pub enum ArtifactError {
     /// `data` of the module file's descriptor is not what its digest says.
     #[error("the module file inside the manifest does not have the digest `{0}`")]
     ModuleFileData(Digest),
+    /// A layer that a registry need not have, since its bytes are said to be somewhere else.
+    #[error("the layer `{0}` says that its bytes are somewhere else; nothing is fetched from there")]
+    Elsewhere(Digest),
 }
 
 impl ModuleArtifact {
@@ -168,6 +171,7 @@ impl ModuleArtifact {
             let found = || "a CUE module manifest without layers".to_owned();
             (ModuleKind::Cue, first.ok_or_else(|| ArtifactError::NotAModule { found: found() })?)
         };
+        let archive = held(archive)?;
         let is_module_file = |layer: &&Descriptor| {
             layer.media_type == types::CUE_MODULE_FILE
                 || layer.artifact_type.as_deref() == Some(types::CUE_MODULE_FILE)
@@ -179,13 +183,7 @@ impl ModuleArtifact {
             .filter_map(|layer| layer.annotations.get(types::DEPENDENCY).map(|text| (layer, text)))
             .map(|(layer, text)| DependencyLayer::read(layer, text))
             .collect::<Result<_, _>>()?;
-        Ok(Self {
-            kind,
-            archive: Content::of(archive),
-            module_file,
-            dependencies,
-            annotations: manifest.annotations.clone(),
-        })
+        Ok(Self { kind, archive, module_file, dependencies, annotations: manifest.annotations.clone() })
     }
 }
 
@@ -216,12 +214,21 @@ impl DependencyLayer {
             text: text.chars().take(200).collect::<String>().escape_debug().to_string(),
         })?;
         let main_only = layer.annotations.get(types::MAIN_ONLY).is_some_and(|value| value == "true");
-        Ok(Self { module, archive: Content::of(layer), main_only })
+        Ok(Self { module, archive: held(layer)?, main_only })
     }
 }
 
+/// A layer that is in the registry. One that says that it is kept elsewhere is not taken, for the registry need not have it (image
+/// specification, "Non-Distributable Layers"), and whoever installs would fetch from where a stranger says.
+fn held(layer: &Descriptor) -> Result<Content, ArtifactError> {
+    if layer.is_elsewhere() {
+        return Err(ArtifactError::Elsewhere(layer.digest.clone()));
+    }
+    Ok(Content::of(layer))
+}
+
 fn read_module_file(layer: &Descriptor) -> Result<ModuleFileLayer, ArtifactError> {
-    let content = Content::of(layer);
+    let content = held(layer)?;
     // `data` that is no base64 is passed over: the blob is there.
     let data = layer.data.as_ref().and_then(|data| STANDARD.decode(data).ok()).map(Bytes::from);
     if data.as_ref().is_some_and(|data| Digest::of(data) != content.digest) {
@@ -288,6 +295,20 @@ mod tests {
             let bundle = parse(&module.to_bundle(&two));
             assert_eq!(bundle.subject.as_ref().unwrap().digest, Digest::of(&two));
             assert_eq!(ModuleArtifact::read(&bundle).unwrap(), module);
+        }
+    }
+
+    #[test]
+    fn a_layer_that_is_kept_elsewhere_is_none_of_a_module() {
+        for kind in [ModuleKind::OpenTofu, ModuleKind::Cue] {
+            let bytes = module(kind).to_manifest();
+            for layer in 0..3 {
+                let mut manifest: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+                manifest["layers"][layer]["urls"] = serde_json::json!(["https://x.example/zip"]);
+                let digest = manifest["layers"][layer]["digest"].as_str().unwrap().to_owned();
+                let error = ModuleArtifact::read(&parse(manifest.to_string().as_bytes())).unwrap_err();
+                assert!(error.to_string().contains(&format!("`{digest}`")), "{error}");
+            }
         }
     }
 

@@ -77,6 +77,16 @@ pub enum ProviderError {
         /// The zip.
         digest: Digest,
     },
+    /// A zip that a registry need not have, since its bytes are said to be somewhere else.
+    #[error(
+        "the zip for `{platform}` (`{digest}`) is said to be somewhere else; nothing is fetched from there"
+    )]
+    Elsewhere {
+        /// The system.
+        platform: ProviderPlatform,
+        /// The zip.
+        digest: Digest,
+    },
     /// An index without the form of one: nothing can be added to it.
     #[error("the index cannot be added to: {0}")]
     Index(String),
@@ -126,6 +136,9 @@ impl ProviderTarget {
         };
         if archive.digest.algorithm() != Algorithm::Sha256 {
             return Err(ProviderError::Algorithm { platform: platform(), digest: archive.digest.clone() });
+        }
+        if archive.is_elsewhere() {
+            return Err(ProviderError::Elsewhere { platform: platform(), digest: archive.digest.clone() });
         }
         let written = manifest.annotations.get(types::PACKAGE_HASH);
         let h1 = entry.h1.clone().or_else(|| written.and_then(|text| text.parse().ok()));
@@ -315,6 +328,15 @@ mod tests {
 
     fn read(bytes: &[u8]) -> ProviderIndex {
         ProviderIndex::read(&Manifest::parse(IMAGE_INDEX, bytes).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_zip_that_is_kept_elsewhere_is_none_of_a_provider() {
+        let manifest = target("linux_amd64").to_manifest(&address(), &version());
+        let mut manifest = Manifest::parse(IMAGE_MANIFEST, &manifest).unwrap();
+        manifest.layers[0].urls.push("https://x.example/zip".to_owned());
+        let error = ProviderTarget::read(&entry("linux_amd64"), &manifest).unwrap_err();
+        assert!(matches!(error, ProviderError::Elsewhere { .. }), "{error}");
     }
 
     #[test]

@@ -112,6 +112,8 @@ struct ShownFailed {
     from: String,
     kind: ErrorKind,
     message: String,
+    /// What to do about it; null where the message says it.
+    hint: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -315,6 +317,7 @@ impl Copy {
             from: failed.from,
             kind: failure.kind(),
             message: failure.message().to_owned(),
+            hint: failure.hint(),
         }
     }
 
@@ -339,7 +342,7 @@ mod tests {
 
     fn failed(kind: ErrorKind) -> ShownFailed {
         let text = || "x".to_owned();
-        ShownFailed { address: text(), version: None, from: text(), kind, message: text() }
+        ShownFailed { address: text(), version: None, from: text(), kind, message: text(), hint: None }
     }
 
     #[test]

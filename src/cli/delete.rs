@@ -11,6 +11,7 @@ use super::inspect::without_placeholder;
 use super::module_options::parse_address;
 use super::printer::Answer;
 use super::yank::routes;
+use crate::module::Address;
 use crate::operations::delete::{self, Deleted};
 
 /// Remove a version, with its `bundle.` and `yanked.` tags
@@ -88,6 +89,13 @@ impl Answer for DeleteAnswer {
 impl Delete {
     pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
         let address = parse_address(&self.address)?;
+        if let Address::Provider(_) = address.address {
+            return Err(Failure::usage(format!("`{}` is a provider, and not a module", self.address))
+                .with_hint(format!(
+                    "`ocimod yank {}` withdraws a version; its tag is deleted by the registry's own means",
+                    self.address
+                )));
+        }
         let routes = routes(context, "delete", self.dry_run).await?;
         let deleted = delete::delete(&routes, &address, self.dry_run).await.map_err(|error| {
             let hint = delete::own_way(&error);

@@ -168,6 +168,11 @@ impl Failure {
         &self.hints
     }
 
+    /// All of that in one text, for programs; `None` where there is nothing more to say.
+    pub fn hint(&self) -> Option<String> {
+        (!self.hints.is_empty()).then(|| self.hints.join("\n"))
+    }
+
     /// clap's rendering of a wrong command line.
     pub(super) fn rendered_usage(&self) -> Option<&clap::builder::StyledStr> {
         self.usage.as_ref()
@@ -180,8 +185,7 @@ impl Failure {
 
     /// `{"error": {"kind", "message", "hint"}}`.
     pub(super) fn as_json(&self) -> serde_json::Value {
-        let hint = (!self.hints.is_empty()).then(|| self.hints.join("\n"));
-        serde_json::json!({"error": {"kind": self.kind, "message": self.message, "hint": hint}})
+        serde_json::json!({"error": {"kind": self.kind, "message": self.message, "hint": self.hint()}})
     }
 }
 
@@ -249,6 +253,8 @@ impl Classify for RegistryError {
             | Self::ManifestBlobUnknown(_)
             | Self::TooMany { .. }
             | Self::TooLarge { .. }
+            | Self::SizeRefused { .. }
+            | Self::Full { .. }
             | Self::Protocol { .. }
             | Self::Io { .. } => ErrorKind::Failed,
         }
@@ -261,6 +267,9 @@ impl Classify for RegistryError {
                     "log in with `ocimod login {registry}`; a login of docker, podman or crane will do too"
                 )
             }
+            Self::Denied { registry, .. } => {
+                format!("where it is there, log in as somebody who may: `ocimod login {registry}`")
+            }
             Self::RepositoryNotMade { command: Some(command), .. } => format!("make it first: {command}"),
             Self::RepositoryNotMade { .. } => {
                 "make it first, or the project that it belongs to, by the registry's own means".into()
@@ -271,6 +280,17 @@ impl Classify for RegistryError {
             }
             Self::TooManyRequests { retry_after: Some(wait), .. } => {
                 format!("try again in {} seconds", wait.as_secs().max(1))
+            }
+            Self::TooManyRequests { retry_after: None, .. } => {
+                "try again later; what has arrived is not sent again".into()
+            }
+            Self::SizeRefused { .. } => {
+                "have the limit raised (`ocimod serve --max-blob`, `client_max_body_size` of nginx), or push less: `.ocimodignore` \
+                 leaves files out"
+                    .into()
+            }
+            Self::Full { .. } => {
+                "have room made in it, or its quota raised (`ocimod store gc`, `ocimod serve --quota`)".into()
             }
             _ => return None,
         })
@@ -294,6 +314,7 @@ impl Classify for OperationError {
                 ProviderError::NotAProvider { .. } => ErrorKind::NotFound,
                 ProviderError::ArchiveLayers { .. }
                 | ProviderError::Algorithm { .. }
+                | ProviderError::Elsewhere { .. }
                 | ProviderError::Index(_) => ErrorKind::Damaged,
             },
             Self::NotSearchedYet { .. } => ErrorKind::Unavailable,
@@ -302,6 +323,7 @@ impl Classify for OperationError {
                 ArtifactError::NotAModule { .. } => ErrorKind::NotFound,
                 ArtifactError::ArchiveLayers(_)
                 | ArtifactError::Dependency { .. }
+                | ArtifactError::Elsewhere(_)
                 | ArtifactError::ModuleFileData(_) => ErrorKind::Damaged,
             },
             Self::Exists { .. } | Self::Differs { .. } | Self::OtherForm { .. } => ErrorKind::Immutable,

@@ -11,7 +11,7 @@ use super::failure::{ExitStatus, Failure};
 use super::lock_options::{LockAnswer, LockOptions};
 use super::module_options::parse_address;
 use super::printer::Answer;
-use crate::module::CuePath;
+use crate::module::{Address, CuePath};
 use crate::operations::closure::{self, Needed};
 use crate::operations::lock::Lock;
 use crate::operations::published::{self, StoredModule};
@@ -89,6 +89,10 @@ impl Answer for PullAnswer {
 
 impl Pull {
     pub(super) async fn run(&self, context: &Context) -> Result<ExitStatus, Failure> {
+        if let Address::Provider(provider) = parse_address(&self.address)?.address {
+            return Err(Failure::usage(format!("`{}` is a provider, and not a module", self.address))
+                .with_hint(format!("write `ocimod provider pull {provider}`")));
+        }
         let lock = self.lock.open(context)?;
         match (&lock, self.locked) {
             (Some(_), true) if self.lock.update_lock => {

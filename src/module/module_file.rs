@@ -55,6 +55,8 @@ pub struct Dependency {
     pub version: Version,
     /// Whether imports without a major version mean this one.
     pub default: bool,
+    /// Whether something else takes its place on somebody's machine (`replaceWith`).
+    pub is_replaced: bool,
     /// Where the entry is written, from 1.
     pub line: usize,
 }
@@ -301,7 +303,8 @@ fn dependencies(
                 "cannot be `default: true`: another major version of the module is",
             ));
         }
-        dependencies.push(Dependency { path, version, default, line: field.line });
+        let is_replaced = fields.get("replaceWith").is_some();
+        dependencies.push(Dependency { path, version, default, is_replaced, line: field.line });
     }
     Ok(dependencies)
 }

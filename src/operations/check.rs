@@ -65,7 +65,7 @@ pub async fn check(request: &CheckRequest, routes: Option<&Routes>) -> Result<Ch
             let module = named.as_ref().map(|named| &named.module);
             resolve::opentofu(routes, &own, module, None, tofu).await
         }
-        (None, Some(file), Some(routes)) => resolve::cue(routes, file).await,
+        (None, Some(file), Some(routes)) => resolve::cue(routes, &prepared, file).await,
         (None, ..) => return Ok(Checked { findings, ..Checked::default() }),
     };
     let stated = prepared.module_file.as_ref().map(|file| file.module.base().clone());

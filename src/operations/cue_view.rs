@@ -412,11 +412,11 @@ impl CueView<'_> {
         let unknown = || RegistryError::BlobUnknown(digest.clone());
         let asked = Asked::Cue(module_of(repository).ok_or_else(unknown)?);
         // Through here: `cue` checks bytes by a header that another server would have to send.
-        let request = BlobRequest { range, location: false };
+        let request = BlobRequest { range, ..BlobRequest::default() };
         for place in self.places(&asked) {
             match place.registry().blob(&place.repository, digest, request).await {
                 Ok(Blob::Stream(stream)) => return Ok(stream),
-                Ok(Blob::Location(_)) => {}
+                Ok(Blob::Location(_) | Blob::File(_)) => {}
                 Err(error) if error.may_be_absence() => {}
                 Err(error) => return Err(error),
             }
@@ -464,7 +464,7 @@ impl CueView<'_> {
             if claim.archive.digest == *digest {
                 match place.registry().blob(&place.repository, digest, request).await {
                     Ok(Blob::Stream(stream)) => return Ok(Some(stream)),
-                    Ok(Blob::Location(_)) => {}
+                    Ok(Blob::Location(_) | Blob::File(_)) => {}
                     Err(error) if error.may_be_absence() => {}
                     Err(error) => return Err(error),
                 }

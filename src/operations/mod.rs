@@ -8,6 +8,7 @@ pub mod closure;
 pub mod connect;
 pub mod copy;
 pub mod cue_cache;
+mod cue_packages;
 pub mod cue_view;
 pub mod delete;
 pub mod download;

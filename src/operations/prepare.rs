@@ -119,6 +119,9 @@ fn read_blocking(source: &Path, is_folder: bool, tracked: Option<Tracked>) -> Re
         Ok(None) => None,
         Err(error) => return Err(OperationError::packing(error)),
     };
+    if let Some(file) = module_file.as_ref().filter(|_| kind == ModuleKind::Cue) {
+        findings.extend(unpublishable(file));
+    }
     let mut warnings = tree.warnings().to_vec();
     if let Some(tofu) = &tofu {
         warnings.extend(tofu.warnings.iter().map(ToString::to_string));
@@ -144,6 +147,31 @@ fn read_blocking(source: &Path, is_folder: bool, tracked: Option<Tracked>) -> Re
         findings,
         warnings,
     })
+}
+
+/// What a module file may say, and not that of a module that is published.
+fn unpublishable(file: &ModuleFile) -> Vec<Finding> {
+    let finding = |line, message: String| Finding {
+        file: Some(MODULE_FILE.to_owned()),
+        line,
+        rule: "module-file",
+        message,
+    };
+    // From then on a module says who decides which files belong to it.
+    let says_source = Version::parse("0.9.0-alpha.2").is_ok_and(|first| file.language_version >= first);
+    let silent = (says_source && file.source_kind.is_none()).then(|| {
+        let message = "the module file does not say which files belong to the module; run `cue mod edit --source self`, or `--source git`";
+        finding(None, message.to_owned())
+    });
+    let replaced = file.deps.iter().filter(|entry| entry.is_replaced).map(|entry| {
+        let message = format!(
+            "`deps` replaces `{}`, which nobody else can do the same way; run `cue mod tidy`, which moves that to \
+             cue.mod/local-module.cue",
+            entry.path
+        );
+        finding(Some(entry.line), message)
+    });
+    silent.into_iter().chain(replaced).collect()
 }
 
 fn read_folder(source: &Path, tracked: Option<Tracked>) -> Result<(ModuleKind, Tree)> {

@@ -157,6 +157,10 @@ pub fn name(address: &AddressAt) -> Result<ModuleName> {
             })
         }
         Address::Cue(path) => Ok(ModuleName::Cue(path.clone())),
+        provider @ Address::Provider(_) => Err(OperationError::Usage {
+            message: format!("`{provider}` is a provider, and not a module"),
+            hint: "`ocimod provider --help` lists what is done with providers".to_owned(),
+        }),
         other => Err(OperationError::Usage {
             message: format!("`{other}` is not the name of a module"),
             hint: "write `NAMESPACE/NAME/SYSTEM` for an OpenTofu module, or the module path of a CUE module"

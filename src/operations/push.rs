@@ -501,7 +501,7 @@ pub async fn resolve(
             let (module, version) = (&named.module, named.version.as_ref());
             resolve::opentofu(Some(routes), own, Some(module), version, tofu).await?
         }
-        (None, Some(file)) => resolve::cue(routes, file).await?,
+        (None, Some(file)) => resolve::cue(routes, prepared, file).await?,
         (None, None) => Resolution::default(),
     };
     if strict && !resolution.outside.is_empty() {

@@ -6,20 +6,26 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
+use futures_util::{StreamExt, TryStreamExt, stream};
+
 use crate::archive::ModuleKind;
 use crate::artifact::{Content, DependencyLayer};
 use crate::module::{
-    Call, Constraint, CuePath, Host, ModuleFile, ModuleVersion, Scope, Source, TofuAddress, TofuModule,
-    Version,
+    self, Call, Constraint, CuePath, Host, ModuleFile, ModulePath, ModuleVersion, Scope, Source, TofuAddress,
+    TofuModule, Version,
 };
 
+use super::cue_packages::{self, Listed};
 use super::error::{OperationError, Result};
 use super::finding::Finding;
+use super::prepare::{MODULE_FILE, Prepared};
 use super::published::{self, Published, StoredModule};
 use super::routes::{ModuleName, Place, Routes};
 
 /// More dependency layers than this fit into no registry's manifest: ECR takes 500 layers.
 pub const MAX_DEPENDENCIES: usize = 498;
+/// Modules that are looked up at once.
+const LOOKS_AT_ONCE: usize = 8;
 
 /// A module that another one needs, and where its zip is.
 #[derive(Clone, Debug)]
@@ -85,43 +91,100 @@ pub async fn opentofu(
     resolver.finish()
 }
 
-/// The entries of `deps` in a CUE module's file. Each has to be in the registry.
-pub async fn cue(routes: &Routes, file: &ModuleFile) -> Result<Resolution> {
-    let mut dependencies = Vec::new();
+/// The entries of `deps` in a CUE module's file, where they are all that the module needs and nothing more.
+///
+/// Each has to be in the registry and to be what the entry says; none of them may need another one in a later version than is listed; and
+/// every import, all the way down, has to lead to one of them, and to every one of them. But for the versions that they need of each other,
+/// this is what `cue mod tidy --check` asks for.
+pub async fn cue(routes: &Routes, prepared: &Prepared, file: &ModuleFile) -> Result<Resolution> {
+    if file.deps.len() > MAX_DEPENDENCIES {
+        return Err(too_many());
+    }
+    let mut listed = BTreeMap::new();
     let mut findings = Vec::new();
-    for entry in &file.deps {
-        let name = ModuleName::Cue(entry.path.base().clone());
-        let missing = |message: String| Finding {
-            file: Some("cue.mod/module.cue".to_owned()),
-            line: Some(entry.line),
-            rule: "dependency-missing",
-            message,
-        };
-        let exact = Constraint::exactly(&entry.version);
-        let found = match published::find(routes, &name).await {
-            Ok(published) => published.choose(&exact).await,
-            Err(error) => Err(error),
-        };
+    let looked =
+        stream::iter(&file.deps).map(|entry| listed_module(routes, file, entry)).buffered(LOOKS_AT_ONCE);
+    for (entry, found) in file.deps.iter().zip(looked.try_collect::<Vec<_>>().await?) {
         match found {
-            Ok((_, stored)) => dependencies.push(Dependency {
-                layer: DependencyLayer {
-                    module: ModuleVersion::new(entry.path.base().clone(), entry.version.clone()),
-                    archive: stored.artifact.archive.clone(),
-                    main_only: false,
-                },
-                place: stored.place,
-            }),
-            Err(error @ (OperationError::NoModule { .. } | OperationError::NoVersion { .. })) => {
-                findings.push(missing(format!("{error}; publish it there first, or run `cue mod tidy`")));
-            }
-            Err(error) => return Err(error),
+            Ok(found) => drop(listed.insert(entry.path.clone(), found)),
+            Err(finding) => findings.push(finding),
         }
     }
-    if !findings.is_empty() {
-        return Err(OperationError::Refused(findings));
+    if findings.is_empty() {
+        for (path, Listed { file: theirs, .. }) in &listed {
+            for needed in &theirs.deps {
+                let entry = file.deps.iter().find(|entry| entry.path == needed.path);
+                if let Some(entry) = entry.filter(|entry| entry.version < needed.version) {
+                    let message = format!(
+                        "`deps` has `{0}` in version {1}, but `{path}` needs version {2} of it; run `cue mod get {3}@v{2}`",
+                        entry.path,
+                        entry.version,
+                        needed.version,
+                        entry.path.base()
+                    );
+                    findings.push(of_entry(entry, "dependency-version", message));
+                }
+            }
+        }
+        let imports = cue_packages::check(cue_packages::heads_of(prepared).await?, file, &listed).await?;
+        findings.extend(imports.findings);
+        if findings.is_empty() {
+            let dependency = |(path, Listed { stored, .. }): (ModulePath, Listed)| {
+                let version = stored.version.clone()?;
+                Some(Dependency {
+                    layer: DependencyLayer {
+                        module: ModuleVersion::new(path.base().clone(), version),
+                        archive: stored.artifact.archive.clone(),
+                        main_only: imports.main_only.contains(&path),
+                    },
+                    place: stored.place,
+                })
+            };
+            let mut dependencies: Vec<_> = listed.into_iter().filter_map(dependency).collect();
+            dependencies.sort_by(|one, other| one.layer.module.cmp(&other.layer.module));
+            return Ok(Resolution { dependencies, outside: Vec::new() });
+        }
     }
-    dependencies.sort_by(|one, other| one.layer.module.cmp(&other.layer.module));
-    Ok(Resolution { dependencies, outside: Vec::new() })
+    Err(OperationError::Refused(findings))
+}
+
+/// What an entry of `deps` names, as it is stored; else what is wrong with the entry.
+async fn listed_module(
+    routes: &Routes,
+    file: &ModuleFile,
+    entry: &module::Dependency,
+) -> Result<std::result::Result<Listed, Finding>> {
+    let refused = |rule, message| Ok(Err(of_entry(entry, rule, message)));
+    if entry.path == file.module {
+        let message = format!("`deps` has `{}`, which is the module itself; remove it", entry.path);
+        return refused("dependency-itself", message);
+    }
+    let found = match published::find(routes, &ModuleName::Cue(entry.path.base().clone())).await {
+        Ok(published) => published.choose(&Constraint::exactly(&entry.version)).await,
+        Err(error) => Err(error),
+    };
+    let stored = match found {
+        Ok((_, stored)) => stored,
+        Err(error @ (OperationError::NoModule { .. } | OperationError::NoVersion { .. })) => {
+            let message = format!("{error}; publish it there first, or run `cue mod tidy`");
+            return refused("dependency-missing", message);
+        }
+        Err(error) => return Err(error),
+    };
+    let says = match stored.module_file().await? {
+        Some(theirs) if theirs.module == entry.path => {
+            return Ok(Ok(Listed { stored, file: theirs, line: entry.line }));
+        }
+        Some(theirs) => format!("says that it is `{}`", theirs.module),
+        None => "has no module file that can be read".to_owned(),
+    };
+    let message =
+        format!("`{}` {says}, so it is not what `deps` calls it; list another version", stored.name());
+    refused("dependency-other-module", message)
+}
+
+fn of_entry(entry: &module::Dependency, rule: &'static str, message: String) -> Finding {
+    Finding { file: Some(MODULE_FILE.to_owned()), line: Some(entry.line), rule, message }
 }
 
 /// Whether the versions that an earlier push recorded still satisfy every call, so that the same push again has nothing to change

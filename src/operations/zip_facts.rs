@@ -1,4 +1,7 @@
-//! What a module's zip was found to be: its directory is looked at once for each digest, by range requests.
+//! What a module's zip was found to be: its directory is looked at once for each registry and digest, by range requests.
+//!
+//! A piece of a content cannot be compared with its digest. So what was found is believed of the registry that has sent it, and of no
+//! other: one that lies about the digest of another's zip lies about its own alone.
 //!
 //! What a client does with `../` in a name, or with a link, is not ours to mend later, so a zip is named to nobody before. Its
 //! module file says whose zip it is, which is what a dependency layer is believed by.
@@ -59,23 +62,41 @@ pub enum NamedModule {
     Path(ModulePath),
 }
 
-/// What is known of zips, by digest and size: whoever names the digest of somebody's zip with another size learns of its own lie, and
-/// nobody else shares in it.
+/// What is known of zips, by registry, digest and size: whoever names the digest of somebody's zip, with its size or another, learns of
+/// its own lie, and nobody else shares in it.
 pub struct KnownZips {
-    known: Cache<Content, Arc<ZipFacts>>,
-    /// Module files that were read out of zips, by their own digests.
+    known: Cache<Zip, Arc<ZipFacts>>,
+    /// Module files that were read out of zips, by their own digests, with which they were compared.
     module_files: Cache<Digest, Bytes>,
     /// Providers' zips, each with the rule that it breaks. They are held to other rules than modules, so one is never taken for the other.
-    packages: Cache<Content, Option<Arc<Finding>>>,
+    packages: Cache<Zip, Option<Arc<Finding>>>,
     /// What outlives the process.
     records: Option<Arc<registry::Cache>>,
 }
 
+/// A zip of a registry.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Zip {
+    registry: Arc<str>,
+    content: Content,
+}
+
+impl Zip {
+    fn at(place: &Place, content: &Content) -> Self {
+        Self { registry: Arc::clone(&place.target.identity), content: content.clone() }
+    }
+
+    /// The name of what is recorded of it: no other registry's record has it.
+    fn record_name(&self) -> Digest {
+        Digest::of(format!("{}\n{}", self.content.digest, self.registry).as_bytes())
+    }
+}
+
 /// The kind of the records of good zips. Another name whenever the rules for zips or the record itself are others: what was good by
 /// other rules is looked at again.
-const RECORD: &str = "zip-3";
+const RECORD: &str = "zip-4";
 /// The same for providers' zips.
-const PACKAGE_RECORD: &str = "provider-zip-1";
+const PACKAGE_RECORD: &str = "provider-zip-2";
 
 /// A good zip as it is recorded.
 #[derive(Serialize, Deserialize)]
@@ -112,12 +133,13 @@ impl KnownZips {
 
     /// Looks at a zip, unless it is known; callers that ask at once share one look.
     pub async fn of(&self, place: &Place, content: &Content) -> Result<Arc<ZipFacts>> {
-        let looked = self.known.try_get_with_by_ref(content, async {
-            if let Some(facts) = self.recorded(content).await {
+        let zip = Zip::at(place, content);
+        let looked = self.known.try_get_with_by_ref(&zip, async {
+            if let Some(facts) = self.recorded(&zip).await {
                 return Ok(Arc::new(facts));
             }
             let facts = look(place, content).await?;
-            self.record(content, &facts).await;
+            self.record(&zip, &facts).await;
             Ok(Arc::new(facts))
         });
         looked.await.map_err(OperationError::Shared)
@@ -125,27 +147,29 @@ impl KnownZips {
 
     /// Looks at the zip of a provider, unless it is known; answers the rule that it breaks.
     pub async fn package(&self, place: &Place, content: &Content) -> Result<Option<Arc<Finding>>> {
-        let looked = self.packages.try_get_with_by_ref(content, async {
+        let zip = Zip::at(place, content);
+        let looked = self.packages.try_get_with_by_ref(&zip, async {
+            let name = zip.record_name();
             // The length stands in the record as it is written, in digits.
             let length = content.size.to_string();
             if let Some(records) = &self.records
-                && records.record(PACKAGE_RECORD, &content.digest).await.is_some_and(|known| known == length)
+                && records.record(PACKAGE_RECORD, &name).await.is_some_and(|known| known == length)
             {
                 return Ok(None);
             }
             let finding = look_at_package(place, content).await?;
             if let (Some(records), None) = (&self.records, &finding) {
-                records.keep_record(PACKAGE_RECORD, &content.digest, length.into()).await;
+                records.keep_record(PACKAGE_RECORD, &name, length.into()).await;
             }
             Ok(finding.map(Arc::new))
         });
         looked.await.map_err(OperationError::Shared)
     }
 
-    async fn recorded(&self, content: &Content) -> Option<ZipFacts> {
-        let bytes = self.records.as_ref()?.record(RECORD, &content.digest).await?;
+    async fn recorded(&self, zip: &Zip) -> Option<ZipFacts> {
+        let bytes = self.records.as_ref()?.record(RECORD, &zip.record_name()).await?;
         let record: Record = serde_json::from_slice(&bytes).ok()?;
-        if record.size != content.size {
+        if record.size != zip.content.size {
             return None;
         }
         let module_file = record.module_file.map(|(digest, size)| Content { digest, size });
@@ -158,7 +182,7 @@ impl KnownZips {
     }
 
     /// A refusal is not recorded: it is rare, and a later release may know better.
-    async fn record(&self, content: &Content, facts: &ZipFacts) {
+    async fn record(&self, zip: &Zip, facts: &ZipFacts) {
         let (Some(records), ZipFacts::Good { has_tofu_files, module, module_file }) = (&self.records, facts)
         else {
             return;
@@ -168,13 +192,13 @@ impl KnownZips {
             NamedModule::None | NamedModule::Unreadable => None,
         };
         let record = Record {
-            size: content.size,
+            size: zip.content.size,
             has_tofu_files: *has_tofu_files,
             module_file: module_file.as_ref().map(|file| (file.digest.clone(), file.size)),
             module: path,
         };
         if let Ok(bytes) = serde_json::to_vec(&record) {
-            records.keep_record(RECORD, &content.digest, bytes.into()).await;
+            records.keep_record(RECORD, &zip.record_name(), bytes.into()).await;
         }
     }
 }
@@ -270,7 +294,7 @@ impl RangeReader {
 
     async fn fetch(&self, start: u64, length: u64) -> Result<Vec<u8>, RegistryError> {
         let range = ByteRange::FromTo { first: start, last: start + length - 1 };
-        let request = BlobRequest { range: Some(range), location: false };
+        let request = BlobRequest { range: Some(range), ..BlobRequest::default() };
         let blob = self.place.registry().blob(&self.place.repository, &self.content.digest, request).await?;
         let Blob::Stream(stream) = blob else {
             return Err(RegistryError::Unsupported { operation: "reading blobs elsewhere" });

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 
@@ -281,9 +282,22 @@ impl Registry for CountedRegistry {
                     let bytes = self.counted_bytes(bytes, |observer, bytes| observer.read(bytes));
                     Blob::Stream(BlobStream { size, span, bytes })
                 }
+                Blob::File(file) => {
+                    // Nobody here sees how much of it is sent.
+                    self.observer.read(file.wanted().length);
+                    Blob::File(file)
+                }
                 location @ Blob::Location(_) => location,
             })
         })
+    }
+
+    fn blob_in_memory(&self, repository: &Repository, digest: &Digest) -> Option<Bytes> {
+        let started = Instant::now();
+        let bytes = self.inner.blob_in_memory(repository, digest)?;
+        self.observer.called(Operation::Blob, Outcome::Ok, started.elapsed());
+        self.observer.read(bytes.len() as u64);
+        Some(bytes)
     }
 
     fn blob_size<'a>(&'a self, repository: &'a Repository, digest: &'a Digest) -> Answer<'a, u64> {

@@ -109,6 +109,24 @@ pub enum RegistryError {
         /// The limit in bytes.
         limit: u64,
     },
+    /// The registry, or a proxy in front of it, takes nothing as long as what it was sent (413).
+    #[error(
+        "{registry} refuses {operation}: it takes nothing as large as this (status 413), or a proxy in front of it does not"
+    )]
+    SizeRefused {
+        /// Host of the registry.
+        registry: String,
+        /// What was asked for.
+        operation: String,
+    },
+    /// The registry has no room left (507).
+    #[error("{registry} refuses {operation}: it has no room left (status 507)")]
+    Full {
+        /// Host of the registry.
+        registry: String,
+        /// What was asked for.
+        operation: String,
+    },
     /// The registry wants to know who asks, and there are no credentials or they are wrong (401).
     #[error("{registry} asks for credentials: {reason}")]
     Unauthorized {
@@ -192,7 +210,9 @@ impl RegistryError {
             Self::BlobUnknown(_) => ErrorCode::BlobUnknown,
             Self::UploadUnknown => ErrorCode::BlobUploadUnknown,
             Self::DigestMismatch { .. } => ErrorCode::DigestInvalid,
-            Self::SizeMismatch { .. } | Self::TooLarge { .. } => ErrorCode::SizeInvalid,
+            Self::SizeMismatch { .. } | Self::TooLarge { .. } | Self::SizeRefused { .. } => {
+                ErrorCode::SizeInvalid
+            }
             Self::OutOfOrder { .. } | Self::RangeNotSatisfiable { .. } => ErrorCode::BlobUploadInvalid,
             Self::ManifestInvalid(_) | Self::Refused(_) => ErrorCode::ManifestInvalid,
             Self::ManifestBlobUnknown(_) => ErrorCode::ManifestBlobUnknown,
@@ -200,16 +220,18 @@ impl RegistryError {
             Self::NoCatalog | Self::Unsupported { .. } => ErrorCode::Unsupported,
             Self::Unauthorized { .. } => ErrorCode::Unauthorized,
             Self::TooManyRequests { .. } => ErrorCode::TooManyRequests,
-            Self::TooMany { .. } | Self::Unavailable { .. } | Self::Protocol { .. } | Self::Io { .. } => {
-                return None;
-            }
+            Self::TooMany { .. }
+            | Self::Full { .. }
+            | Self::Unavailable { .. }
+            | Self::Protocol { .. }
+            | Self::Io { .. } => return None,
         })
     }
 
     /// Whether this says nothing of what was asked for, only that the registry cannot tell at the moment: whoever has an earlier
     /// answer may go on with it. A refusal is none of these, and neither is "there is none".
     pub fn is_outage(&self) -> bool {
-        self.is_passing() || matches!(self, Self::Protocol { .. } | Self::Io { .. })
+        self.is_passing() || matches!(self, Self::Full { .. } | Self::Protocol { .. } | Self::Io { .. })
     }
 
     /// The same error once more, for each of several callers who waited for one request.
@@ -244,6 +266,12 @@ impl RegistryError {
             Self::Unsupported { operation } => Self::Unsupported { operation },
             Self::TooMany { what, limit } => Self::TooMany { what, limit: *limit },
             Self::TooLarge { limit } => Self::TooLarge { limit: *limit },
+            Self::SizeRefused { registry, operation } => {
+                Self::SizeRefused { registry: registry.clone(), operation: operation.clone() }
+            }
+            Self::Full { registry, operation } => {
+                Self::Full { registry: registry.clone(), operation: operation.clone() }
+            }
             Self::Unauthorized { registry, reason } => {
                 Self::Unauthorized { registry: registry.clone(), reason: reason.clone() }
             }

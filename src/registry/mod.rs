@@ -10,8 +10,10 @@ pub mod counted;
 pub mod credentials;
 pub mod directory;
 mod error;
+mod file;
 pub mod layout;
 mod prefixed_tags;
+mod referrers;
 pub mod remote;
 pub(crate) mod whole_file;
 
@@ -29,6 +31,7 @@ pub use cached::{Cache, CacheOptions, CachedRegistry};
 pub use content::{BlobSource, ByteStream, BytesSource, FileSource, RegistrySource, read_bounded, verified};
 pub use directory::{DirectoryOptions, DirectoryRegistry};
 pub use error::{RegistryError, Result};
+pub use file::BlobFile;
 pub use layout::LayoutRegistry;
 pub use prefixed_tags::PrefixedTags;
 
@@ -133,6 +136,11 @@ pub trait Registry: Send + Sync {
         _request: BlobRequest,
     ) -> Answer<'a, Blob> {
         unsupported("reading blobs")
+    }
+
+    /// A blob, whole and verified, where it can be had without waiting for anything; `None` says nothing about whether there is one.
+    fn blob_in_memory(&self, _repository: &Repository, _digest: &Digest) -> Option<Bytes> {
+        None
     }
 
     /// The size of a blob in bytes.
@@ -323,6 +331,8 @@ pub struct BlobRequest {
     pub range: Option<ByteRange>,
     /// Whether the answer may be [`Blob::Location`].
     pub location: bool,
+    /// Whether the answer may be [`Blob::File`].
+    pub file: bool,
 }
 
 /// A blob, or where it can be had.
@@ -332,6 +342,8 @@ pub enum Blob {
     /// A URL without authorization, on another origin than the registry's, where anybody who has it can GET the blob for a while: a
     /// secret. It is https, unless the registry itself is spoken to in plain http.
     Location(url::Url),
+    /// The same bytes as [`Blob::Stream`], for who can send a file without reading it.
+    File(BlobFile),
 }
 
 /// The bytes of a blob or of a piece of it.
@@ -350,6 +362,7 @@ impl std::fmt::Debug for Blob {
         formatter.write_str(match self {
             Self::Stream(_) => "Blob::Stream",
             Self::Location(_) => "Blob::Location",
+            Self::File(_) => "Blob::File",
         })
     }
 }
@@ -460,11 +473,13 @@ impl dyn Registry + '_ {
         Ok(pages.entries)
     }
 
-    /// The bytes of a whole blob as a stream; never a location.
+    /// The bytes of a whole blob as a stream; never a location or a file.
     pub async fn blob_stream(&self, repository: &Repository, digest: &Digest) -> Result<BlobStream> {
         match self.blob(repository, digest, BlobRequest::default()).await? {
             Blob::Stream(stream) => Ok(stream),
-            Blob::Location(_) => Err(RegistryError::Unsupported { operation: "reading blobs elsewhere" }),
+            Blob::Location(_) | Blob::File(_) => {
+                Err(RegistryError::Unsupported { operation: "reading blobs elsewhere" })
+            }
         }
     }
 

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::{
     Answer, Blob, BlobRequest, BlobSource, ByteStream, ManifestHead, NewManifest, Page, PageRequest,
     PutManifest, Registry, RegistryError, Result, SharedRegistry, StoredManifest, UploadId,
@@ -158,6 +160,10 @@ impl Registry for PrefixedTags {
 
     fn blob_size<'a>(&'a self, repository: &'a Repository, digest: &'a Digest) -> Answer<'a, u64> {
         self.inner.blob_size(repository, digest)
+    }
+
+    fn blob_in_memory(&self, repository: &Repository, digest: &Digest) -> Option<Bytes> {
+        self.inner.blob_in_memory(repository, digest)
     }
 
     fn blob_url<'a>(&'a self, repository: &'a Repository, digest: &'a Digest) -> Answer<'a, url::Url> {

@@ -21,6 +21,7 @@ use super::error::ApiError;
 use super::modules::{Given, VersionPath, given, unbuildable};
 use super::oci;
 use super::reload::Live;
+use super::sent_file::Sent;
 use super::signature::{Keys, KeysError};
 use crate::artifact::Content;
 use crate::operations::access::Caller;
@@ -198,28 +199,27 @@ pub(super) async fn answer(
         return answer.header(CONTENT_LENGTH, content.size).body(Body::empty()).map_err(unbuildable);
     }
     let range = oci::range(headers, &content.digest);
-    let ask = |location| install::archive(place, content, BlobRequest { range, location });
+    let ask = |location| install::archive(place, content, BlobRequest { range, location, file: true });
     let blob = match ask(mode != ArchiveMode::Proxy).await? {
         Blob::Location(url) if mode.allows(&url) => return redirect(&url),
         Blob::Location(_) => ask(false).await?,
-        blob @ Blob::Stream(_) => blob,
+        blob => blob,
     };
-    let Blob::Stream(stream) = blob else {
-        let error = RegistryError::Unsupported { operation: "reading blobs elsewhere" };
-        return Err(OperationError::registry(place.name())(error).into());
+    let refused = |error| Err(OperationError::registry(place.name())(error).into());
+    let Ok(sent) = Sent::of(blob) else {
+        return refused(RegistryError::Unsupported { operation: "reading blobs elsewhere" });
     };
-    if stream.size != content.size {
-        let error = RegistryError::SizeMismatch { expected: content.size, actual: stream.size };
-        return Err(OperationError::registry(place.name())(error).into());
+    if sent.size != content.size {
+        return refused(RegistryError::SizeMismatch { expected: content.size, actual: sent.size });
     }
-    let answer = match stream.span {
+    let answer = match sent.span {
         Some(span) => answer
             .status(StatusCode::PARTIAL_CONTENT)
-            .header(CONTENT_RANGE, span.content_range(stream.size))
+            .header(CONTENT_RANGE, span.content_range(sent.size))
             .header(CONTENT_LENGTH, span.length),
-        None => answer.header(CONTENT_LENGTH, stream.size),
+        None => answer.header(CONTENT_LENGTH, sent.size),
     };
-    answer.body(Body::from_stream(stream.bytes)).map_err(unbuildable)
+    answer.body(Body::empty()).map(|answer| sent.fill(answer)).map_err(unbuildable)
 }
 
 fn redirect(url: &Url) -> Result<Response<Body>, ApiError> {

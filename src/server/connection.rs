@@ -21,6 +21,8 @@ use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
 use super::limits::{Connections, Place};
+use super::sent_file::{Handover, SendFile};
+use super::shortcut::Shortcut;
 
 /// How long not one byte may be taken: more than any break of a line that is still in use.
 const WRITE_TIMEOUT: Duration = Duration::from_mins(1);
@@ -46,6 +48,25 @@ impl<S> Accept<TcpStream, S> for Acceptor {
     }
 }
 
+/// The same, for connections that say what is written on them as it is: they send files too.
+#[derive(Clone)]
+pub(super) struct PlainAcceptor(pub(super) Acceptor);
+
+impl Accept<TcpStream, Shortcut> for PlainAcceptor {
+    type Stream = Connection<TcpStream>;
+    type Service = Shortcut;
+    type Future = Ready<io::Result<(Self::Stream, Shortcut)>>;
+
+    fn accept(&self, stream: TcpStream, service: Shortcut) -> Self::Future {
+        let accepted = self.0.accept(stream, service).into_inner();
+        ready(accepted.map(|(mut connection, service)| {
+            let files = Handover::default();
+            connection.files = Some(files.clone());
+            (connection, service.with_files(files))
+        }))
+    }
+}
+
 /// A stream of bytes whose writes fail where none of them goes on for a while, and which is read for a while after its end.
 pub(super) struct Connection<S> {
     stream: S,
@@ -57,6 +78,8 @@ pub(super) struct Connection<S> {
     lingering: Option<Pin<Box<Sleep>>>,
     /// Whether the other end has said everything.
     is_at_end: bool,
+    /// Files to be sent, where it sends any.
+    files: Option<Handover>,
     /// Its place among all connections, until it ends.
     #[allow(dead_code)] // what it does is to be dropped
     place: Option<Place>,
@@ -64,7 +87,16 @@ pub(super) struct Connection<S> {
 
 impl<S> Connection<S> {
     fn new(stream: S, patience: Duration, linger: Duration) -> Self {
-        Self { stream, patience, linger, waiting: None, lingering: None, is_at_end: false, place: None }
+        Self {
+            stream,
+            patience,
+            linger,
+            waiting: None,
+            lingering: None,
+            is_at_end: false,
+            files: None,
+            place: None,
+        }
     }
 
     /// What a write came to, or that it has waited for too long.
@@ -110,14 +142,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Connection<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.bound(context, written)
+impl<S: AsyncRead + AsyncWrite + SendFile + Unpin> AsyncWrite for Connection<S> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(context, &[io::IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
@@ -125,7 +152,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Connection<S> {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        let Self { stream, files, .. } = &mut *self;
+        let written = match files {
+            None => Pin::new(stream).poll_write_vectored(context, slices),
+            Some(files) => files.poll_write(stream, context, slices),
+        };
         self.bound(context, written)
     }
 

@@ -209,6 +209,9 @@ impl ApiError {
             status => match (self, self.registry_error()) {
                 // These name the registry behind the server.
                 (_, Some(RegistryError::Denied { .. })) => "this is not allowed".into(),
+                (_, Some(RegistryError::SizeRefused { .. })) => {
+                    "the registry behind this server takes nothing as large as this".into()
+                }
                 (_, Some(RegistryError::RepositoryNotMade { .. })) => {
                     "there is no such repository, and none is made by a push".into()
                 }
@@ -312,7 +315,7 @@ fn registry_status(error: &RegistryError, mismatch: u16) -> u16 {
         RegistryError::OutOfOrder { .. } | RegistryError::RangeNotSatisfiable { .. } => 416,
         RegistryError::TagExists { .. } | RegistryError::Denied { .. } => 403,
         RegistryError::NoCatalog | RegistryError::Unsupported { .. } => 405,
-        RegistryError::TooLarge { .. } => 413,
+        RegistryError::TooLarge { .. } | RegistryError::SizeRefused { .. } => 413,
         RegistryError::Refused(_) => 422,
         RegistryError::TooManyRequests { .. } => 429,
         // It refuses the credentials of this server, not those of the caller.
@@ -320,6 +323,7 @@ fn registry_status(error: &RegistryError, mismatch: u16) -> u16 {
         | RegistryError::TooMany { .. }
         | RegistryError::Protocol { .. } => 502,
         RegistryError::Unavailable { .. } => 503,
+        RegistryError::Full { .. } => 507,
         RegistryError::Io { source, .. } => match source.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => 507,
             _ => 500,
@@ -442,6 +446,8 @@ mod tests {
             RegistryError::Unauthorized { registry: "secret.example".into(), reason: secret() },
             RegistryError::Denied { registry: "secret.example".into(), operation: secret() },
             RegistryError::TooManyRequests { registry: "secret.example".into(), retry_after: None },
+            RegistryError::SizeRefused { registry: "secret.example".into(), operation: secret() },
+            RegistryError::Full { registry: "secret.example".into(), operation: secret() },
             RegistryError::ManifestInvalid(ManifestError::Json(secret())),
             RegistryError::DigestMismatch { expected: digest.clone(), actual: digest },
         ]

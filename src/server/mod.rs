@@ -21,6 +21,7 @@ mod reload;
 mod rendered;
 mod request_log;
 pub mod self_signed;
+mod sent_file;
 mod shortcut;
 mod signature;
 mod stalled;
@@ -32,8 +33,8 @@ use std::any::Any;
 use std::future::ready;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -65,6 +66,7 @@ pub use base_path::{BasePath, BasePathError};
 pub use error::ApiError;
 use limits::Connections;
 pub use limits::Limits;
+use metrics::AnswerNumbers;
 pub use metrics::{CacheNumbers, Metrics, MetricsPlace};
 pub use oci::{DistributionRequest, RequestError};
 pub use reload::{Hangups, Live, ReloadError, Reloads};
@@ -136,6 +138,8 @@ pub struct App {
     answers: rendered::KeptAnswers,
     cue_memory: CueMemory,
     metrics: Arc<Metrics>,
+    /// Of the blobs that are answered out of memory.
+    blob_numbers: OnceLock<AnswerNumbers>,
     gate: limits::Gate,
     readiness: health::Readiness,
     stopping: AtomicBool,
@@ -151,6 +155,7 @@ impl App {
             gate: limits::Gate::new(&options.limits),
             options,
             metrics: Arc::default(),
+            blob_numbers: OnceLock::new(),
             answers: rendered::KeptAnswers::default(),
             cue_memory: CueMemory::default(),
             readiness: health::Readiness::default(),
@@ -256,7 +261,7 @@ fn finished(routes: Router<Arc<App>>, app: Arc<App>) -> Router {
 
 /// The layers, from the innermost to the outermost: what a stranger sent reaches no handler, and every handler knows who calls; a panic
 /// is an error like others; there are bounds to what goes on at a time; errors get their body; the log sees what the caller sees,
-/// with every byte of it; and whoever does not read on holds none of this.
+/// with every byte of it; whoever does not read on holds none of this; and the connection sends what is a file.
 fn layered(routes: Router, app: Arc<App>) -> Router {
     let nosniff = HeaderValue::from_static("nosniff");
     routes
@@ -270,6 +275,7 @@ fn layered(routes: Router, app: Arc<App>) -> Router {
         .layer(map_response(bounded))
         .layer(from_fn_with_state(app, request_log::log))
         .layer(from_fn(stalled::give_up))
+        .layer(from_fn(sent_file::connect))
 }
 
 /// Breaks an answer off whose source has stopped. A body of known length is in memory already; wrapped, it would lose that
@@ -303,7 +309,7 @@ pub async fn serve(
     let connections = Connections::new(app.options.limits.max_connections, &app.metrics);
     let connection = connection::Acceptor(connections);
     match app.options.certificate.clone() {
-        None => run(server.acceptor(connection), app, shutdown).await,
+        None => run(server.acceptor(connection::PlainAcceptor(connection)), app, shutdown).await,
         Some(certificate) => {
             let acceptor = tls::acceptor(certificate, connection).map_err(io::Error::other)?;
             run(server.acceptor(acceptor), app, shutdown).await

@@ -26,13 +26,16 @@ use super::access::token_needed;
 use super::error::{ApiError, received};
 use super::modules::reads;
 use super::request_log::Route;
-use crate::oci::{ByteRange, Descriptor, Digest, IMAGE_INDEX, MAX_MANIFEST_SIZE, Reference, Repository, Tag};
+use super::sent_file::Sent;
+use crate::oci::{
+    ByteRange, Descriptor, Digest, IMAGE_INDEX, MAX_MANIFEST_SIZE, Reference, Repository, Span, Tag,
+};
 use crate::operations::access::{Caller, Right};
 use crate::operations::cue_view::{self, CueView};
 use crate::operations::install::Asked as Module;
 use crate::registry::{
-    Blob, BlobRequest, BlobStream, ByteStream, Condition, ManifestHead, NewManifest, Page, PageRequest,
-    Registry, RegistryError, StoredManifest, UploadId, read_bounded,
+    BlobRequest, ByteStream, Condition, ManifestHead, NewManifest, Page, PageRequest, Registry,
+    RegistryError, StoredManifest, UploadId, read_bounded,
 };
 
 /// Tells clients of Docker's kind that this is a registry, also where they are turned away.
@@ -436,22 +439,36 @@ async fn blob(
         registry.blob_size(repository, digest).await?;
         return Ok(unchanged(digest));
     }
-    let request = BlobRequest { range: range(headers, digest), location: true };
-    match registry.blob(repository, digest, request).await? {
+    let request = BlobRequest { range: range(headers, digest), location: true, file: true };
+    Ok(match Sent::of(registry.blob(repository, digest, request).await?) {
+        Ok(sent) => {
+            let answer = blob_answer(digest, sent.size, sent.span, Body::empty());
+            sent.fill(answer)
+        }
         // The URL is good for GET alone, which is why HEAD never comes here.
-        Blob::Location(url) => {
+        Err(url) => {
             let headers = [(header::LOCATION, url.as_str()), (header::CACHE_CONTROL, "no-store")];
-            Ok((StatusCode::TEMPORARY_REDIRECT, headers).into_response())
+            (StatusCode::TEMPORARY_REDIRECT, headers).into_response()
         }
-        Blob::Stream(BlobStream { size, span: None, bytes }) => {
-            Ok((blob_headers(digest, size), Body::from_stream(bytes)).into_response())
-        }
-        Blob::Stream(BlobStream { size, span: Some(span), bytes }) => {
+    })
+}
+
+/// A blob of `size` bytes, or the piece `span` of it.
+fn blob_answer(digest: &Digest, size: u64, span: Option<Span>, body: Body) -> Response {
+    match span {
+        None => (blob_headers(digest, size), body).into_response(),
+        Some(span) => {
             let piece = [(header::CONTENT_RANGE, span.content_range(size))];
-            let headers = blob_headers(digest, span.length);
-            Ok((StatusCode::PARTIAL_CONTENT, headers, piece, Body::from_stream(bytes)).into_response())
+            (StatusCode::PARTIAL_CONTENT, blob_headers(digest, span.length), piece, body).into_response()
         }
     }
+}
+
+/// A whole blob as this API answers it.
+pub(super) fn blob_in_memory(digest: &Digest, bytes: Bytes) -> Response {
+    let mut response = blob_answer(digest, bytes.len() as u64, None, Body::from(bytes));
+    response.headers_mut().insert(API_VERSION, api_version());
+    response
 }
 
 fn blob_headers(digest: &Digest, length: u64) -> [(HeaderName, String); 6] {

@@ -47,14 +47,16 @@ pub mod guards {
 "#;
 
 /// The lists: one for each part of the crate.
-const LISTS: [(&str, &str); 8] = [
+const LISTS: [(&str, &str); 9] = [
     ("access", include_str!("access.toml")),
     ("credentials", include_str!("credentials.toml")),
     ("identity", include_str!("identity.toml")),
+    ("layouts", include_str!("layouts.toml")),
     ("links", include_str!("links.toml")),
     ("modules", include_str!("modules.toml")),
     ("paths", include_str!("paths.toml")),
     ("remote", include_str!("remote.toml")),
+    ("store", include_str!("store.toml")),
     ("zips", include_str!("zips.toml")),
 ];
 

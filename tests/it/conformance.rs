@@ -334,12 +334,12 @@ impl Suite {
         let content: Vec<u8> = (0..3000_u32).map(|number| (number % 251) as u8).collect();
         let digest = self.put_blob(&repository, algorithm, &content).await;
         let piece = async |range| -> Result<(u64, Option<Span>, Bytes)> {
-            let request = BlobRequest { range: Some(range), location: false };
+            let request = BlobRequest { range: Some(range), ..BlobRequest::default() };
             match self.registry.blob(&repository, &digest, request).await? {
                 Blob::Stream(stream) => {
                     Ok((stream.size, stream.span, read_bounded(stream.bytes, 10_000).await?))
                 }
-                Blob::Location(_) => panic!("a location nobody asked for"),
+                other => panic!("{other:?}, which nobody asked for"),
             }
         };
         for (range, start, end) in [

@@ -29,6 +29,7 @@ mod quirks;
 mod redirect;
 mod registry_tls;
 mod regression;
+mod sent_files;
 mod serve;
 mod setup;
 mod shortcut;

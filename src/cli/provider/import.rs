@@ -29,9 +29,11 @@ pub(super) struct Import {
     pub(super) dry_run: bool,
 }
 
-/// `imported`, `skipped`, `failed`; and `error` where there are any.
+/// `dry_run`, `imported`, `skipped`, `failed`; and `error` where there are any.
 #[derive(Serialize)]
 struct ImportAnswer {
+    /// Whether nothing was written: what is `imported` would be.
+    dry_run: bool,
     imported: Vec<ShownVersion>,
     skipped: Vec<ShownVersion>,
     failed: Vec<FailedVersion>,
@@ -69,7 +71,7 @@ impl ShownVersion {
 
 #[derive(Serialize)]
 struct FailedVersion {
-    /// `ADDRESS@VERSION`
+    /// `ADDRESS@VERSION`; `ADDRESS` where its list of versions cannot be read, or the folder that cannot be
     provider: String,
     kind: ErrorKind,
     message: String,
@@ -109,6 +111,7 @@ impl Import {
             .map(|kind| Failure::new(kind, format!("versions that could not be imported: {}", failed.len())));
         let shown = |versions: &[ImportedVersion]| versions.iter().map(ShownVersion::of).collect::<Vec<_>>();
         let answer = ImportAnswer {
+            dry_run: self.dry_run,
             imported: shown(&imported.imported),
             skipped: shown(&imported.skipped),
             failed,
@@ -116,6 +119,9 @@ impl Import {
         };
         if !answer.skipped.is_empty() {
             context.printer.note(&format!("versions that were there already: {}", answer.skipped.len()));
+        }
+        if self.dry_run && !answer.imported.is_empty() {
+            context.printer.note("would be imported:");
         }
         context.printer.answer(&answer)?;
         Ok(failure.map_or(ExitStatus::Done, |failure| context.printer.failure_beside_answer(&failure)))

@@ -68,7 +68,11 @@ impl Pair {
 
     /// Refused where the other repository holds another module: a repository holds one.
     pub(super) async fn expect_same_module(&self, module: &ModuleName) -> Result<()> {
-        let theirs = published::at(module, &self.to).await?;
+        let theirs = match published::at(module, &self.to).await {
+            // It may not be there, which the upload tells.
+            Err(error) if error.may_be_absence() => return Ok(()),
+            theirs => theirs?,
+        };
         if theirs.versions.is_empty() {
             return Ok(());
         }

@@ -73,8 +73,8 @@ impl Copier {
             let name = address.address.to_string();
             let parts = self.select(&pair, query, None).await?;
             if pair.versions.is_empty() {
-                let places = vec![pair.from.name()];
-                return Err(OperationError::NoModule { module: name, places });
+                let (provider, place) = (provider.to_string(), pair.from.name());
+                return Err(OperationError::NoProvider { provider, place });
             }
             if parts.is_empty() {
                 return Err(OperationError::NoVersion {

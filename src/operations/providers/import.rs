@@ -2,8 +2,8 @@
 //! `filesystem_mirror` has it: `HOST/NAMESPACE/TYPE/terraform-provider-TYPE_VERSION_OS_ARCH.zip`, and beside the zips `index.json` and
 //! a `VERSION.json` for each version with the hashes of its zips.
 //!
-//! The files of the protocol are claims about the zips: each hash is checked, and a zip that is named has to be there. What one version
-//! lacks does not keep the others back.
+//! The files of the protocol are claims about the zips: each hash is checked, and a zip that is named has to be there. What is wrong with one
+//! version, or with one list of versions, does not keep the others back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -32,7 +32,7 @@ pub struct Imported {
     pub imported: Vec<ImportedVersion>,
     /// Versions that were there already, all of what the folder has of them.
     pub skipped: Vec<ImportedVersion>,
-    /// Versions that could not be pushed, and why.
+    /// Versions that could not be pushed, and lists and folders that could not be read, and why.
     pub failed: Vec<(String, OperationError)>,
 }
 
@@ -55,8 +55,13 @@ struct Found {
     findings: Vec<Finding>,
 }
 
-/// A provider in the folder, and its versions.
-type FoundProvider = (ProviderAddress, BTreeMap<Version, Found>);
+/// What is in the folder.
+#[derive(Debug, Default)]
+struct FoundProviders {
+    providers: Vec<(ProviderAddress, BTreeMap<Version, Found>)>,
+    /// What cannot be read, and why.
+    failed: Vec<(String, OperationError)>,
+}
 
 /// Pushes every version of every provider in a folder. Breaks off where the registry has gone.
 pub async fn import(
@@ -66,15 +71,16 @@ pub async fn import(
     progress: Arc<dyn Progress>,
 ) -> Result<Imported> {
     let (root, warned) = (folder.to_owned(), Arc::clone(&progress));
-    let providers = super::super::blocking(move || read_folder(&root, &*warned)).await?;
-    if providers.is_empty() {
+    let FoundProviders { providers, failed } =
+        super::super::blocking(move || read_folder(&root, &*warned)).await?;
+    if providers.is_empty() && failed.is_empty() {
         return Err(OperationError::Usage {
             message: format!("there is no provider in {}", folder.display()),
             hint: "name the folder that `tofu providers mirror` wrote, with a folder for each host in it"
                 .to_owned(),
         });
     }
-    let mut imported = Imported::default();
+    let mut imported = Imported { failed, ..Imported::default() };
     for (address, versions) in providers {
         for (version, Found { packages, findings }) in versions {
             let name = format!("{address}@{version}");
@@ -120,36 +126,67 @@ fn names(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(names)
 }
 
-fn read_folder(root: &Path, progress: &dyn Progress) -> Result<Vec<FoundProvider>> {
-    let mut providers = Vec::new();
+/// Every provider below the folder. Where the folder itself cannot be read, nothing can.
+fn read_folder(root: &Path, progress: &dyn Progress) -> Result<FoundProviders> {
+    let mut found = FoundProviders::default();
     for (host, path) in folders(root)? {
-        for (namespace, path) in folders(&path)? {
-            for (kind, path) in folders(&path)? {
-                let address = match ProviderAddress::parse(&format!("{host}/{namespace}/{kind}")) {
-                    Ok(address) => address,
-                    Err(error) => {
-                        progress.warn(&format!("left out {}: {error}", path.display()));
-                        continue;
-                    }
-                };
-                let versions = read_provider(&address, &path, progress)?;
-                if !versions.is_empty() {
-                    providers.push((address, versions));
+        for (namespace, path) in found.folders(&path) {
+            for (kind, path) in found.folders(&path) {
+                match ProviderAddress::parse(&format!("{host}/{namespace}/{kind}")) {
+                    Ok(address) => found.read_provider(address, &path, progress),
+                    Err(error) => progress.warn(&format!("left out {}: {error}", path.display())),
                 }
             }
         }
     }
-    Ok(providers)
+    Ok(found)
 }
 
-fn read_provider(
+impl FoundProviders {
+    /// The folders in a folder; none where it cannot be read, which is noted.
+    fn folders(&mut self, folder: &Path) -> Vec<(String, PathBuf)> {
+        folders(folder).unwrap_or_else(|error| {
+            self.failed.push((folder.display().to_string(), error));
+            Vec::new()
+        })
+    }
+
+    fn read_provider(&mut self, address: ProviderAddress, folder: &Path, progress: &dyn Progress) {
+        let files = match names(folder) {
+            Ok(files) => files,
+            Err(error) => return self.failed.push((address.to_string(), error)),
+        };
+        let mut versions = read_versions(&address, &files, progress);
+        match listed(&folder.join("index.json")) {
+            Ok(listed) => {
+                for version in listed {
+                    let found = versions.entry(version.clone()).or_default();
+                    if found.packages.is_empty() && found.findings.is_empty() {
+                        let message = format!(
+                            "{}: `index.json` lists {version}, and there is no package of it",
+                            folder.display()
+                        );
+                        found.findings.push(Finding::general("missing-package", message));
+                    }
+                }
+            }
+            // The versions have files of their own that say what they are.
+            Err(finding) => self.failed.push((address.to_string(), OperationError::refused(finding))),
+        }
+        if !versions.is_empty() {
+            self.providers.push((address, versions));
+        }
+    }
+}
+
+/// The versions of which there is a zip or a `VERSION.json`.
+fn read_versions(
     address: &ProviderAddress,
-    folder: &Path,
+    files: &[(String, PathBuf)],
     progress: &dyn Progress,
-) -> Result<BTreeMap<Version, Found>> {
+) -> BTreeMap<Version, Found> {
     let mut versions: BTreeMap<Version, Found> = BTreeMap::new();
-    let files = names(folder)?;
-    for (name, path) in &files {
+    for (name, path) in files {
         let Some(package) = PackageName::parse(name).filter(|package| package.kind == address.kind()) else {
             if path.extension().is_some_and(|extension| extension == "zip") {
                 progress.warn(&format!(
@@ -166,20 +203,12 @@ fn read_provider(
         };
         versions.entry(package.version).or_default().packages.insert(package.platform, source);
     }
-    for (name, path) in &files {
+    for (name, path) in files {
         if let Some(version) = name.strip_suffix(".json").and_then(|text| Version::parse(text).ok()) {
-            read_version(&version, path, versions.entry(version.clone()).or_default())?;
+            read_version(&version, path, versions.entry(version.clone()).or_default());
         }
     }
-    for version in listed(&folder.join("index.json"))? {
-        let found = versions.entry(version.clone()).or_default();
-        if found.packages.is_empty() && found.findings.is_empty() {
-            let message =
-                format!("{}: `index.json` lists {version}, and there is no package of it", folder.display());
-            found.findings.push(Finding::general("missing-package", message));
-        }
-    }
-    Ok(versions)
+    versions
 }
 
 /// `VERSION.json` (provider network mirror protocol, "List Available Installation Packages").
@@ -196,13 +225,10 @@ struct Archive {
 }
 
 /// Adds what `VERSION.json` says to the packages that are there.
-fn read_version(version: &Version, path: &Path, found: &mut Found) -> Result<()> {
-    let Archives { archives } = match document(path)? {
+fn read_version(version: &Version, path: &Path, found: &mut Found) {
+    let Archives { archives } = match document(path) {
         Ok(archives) => archives,
-        Err(reason) => {
-            found.findings.push(Finding::general("mirror-document", format!("{}: {reason}", path.display())));
-            return Ok(());
-        }
+        Err(finding) => return found.findings.push(finding),
     };
     for (name, Archive { url, hashes }) in archives {
         let finding = |rule, reason: String| Finding::general(rule, format!("{}: {reason}", path.display()));
@@ -229,11 +255,10 @@ fn read_version(version: &Version, path: &Path, found: &mut Found) -> Result<()>
             }
         }
     }
-    Ok(())
 }
 
 /// The versions in `index.json`; none where there is no such file. What cannot be read as a version is passed over, as clients do.
-fn listed(path: &Path) -> Result<BTreeSet<Version>> {
+fn listed(path: &Path) -> Result<BTreeSet<Version>, Finding> {
     #[derive(Deserialize)]
     struct Index {
         versions: Map<String, Value>,
@@ -241,20 +266,23 @@ fn listed(path: &Path) -> Result<BTreeSet<Version>> {
     if !path.exists() {
         return Ok(BTreeSet::new());
     }
-    let index: Index = document(path)?.map_err(|reason| {
-        OperationError::refused(Finding::general("mirror-document", format!("{}: {reason}", path.display())))
-    })?;
+    let index: Index = document(path)?;
     Ok(index.versions.keys().filter_map(|text| Version::parse(text).ok()).collect())
 }
 
-/// A file of the protocol; the inner error says why it is none.
-fn document<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Result<T, String>> {
-    let reading = || OperationError::io(format!("reading {}", path.display()));
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(reading())?;
-    file.take(MAX_DOCUMENT + 1).read_to_end(&mut bytes).map_err(reading())?;
-    if bytes.len() as u64 > MAX_DOCUMENT {
-        return Ok(Err(format!("it is longer than {MAX_DOCUMENT} bytes")));
+/// A file of the protocol, or why it is none.
+fn document<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, Finding> {
+    let finding =
+        |reason: String| Finding::general("mirror-document", format!("{}: {reason}", path.display()));
+    // Before it is opened: a pipe would be waited for.
+    if !fs::metadata(path).map_err(|error| finding(error.to_string()))?.is_file() {
+        return Err(finding("it is not a file".to_owned()));
     }
-    Ok(serde_json::from_slice(&bytes).map_err(|error| error.to_string()))
+    let mut bytes = Vec::new();
+    let read = fs::File::open(path).and_then(|file| file.take(MAX_DOCUMENT + 1).read_to_end(&mut bytes));
+    read.map_err(|error| finding(error.to_string()))?;
+    if bytes.len() as u64 > MAX_DOCUMENT {
+        return Err(finding(format!("it is longer than {MAX_DOCUMENT} bytes")));
+    }
+    serde_json::from_slice(&bytes).map_err(|error| finding(error.to_string()))
 }

@@ -1,6 +1,6 @@
 //! The zip of a provider on this machine: checked and hashed in two passes, and never whole in memory.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -32,12 +32,13 @@ pub async fn read(path: &Path, address: &ProviderAddress, name: &str) -> Result<
     let program = format!("terraform-provider-{}", address.kind());
     super::super::blocking(move || {
         let reading = || OperationError::io(format!("reading {}", path.display()));
-        let mut file = File::open(&path).map_err(reading())?;
-        let metadata = file.metadata().map_err(reading())?;
-        if !metadata.is_file() {
-            return Err(reading()(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file")));
+        // Before it is opened: a pipe would be waited for.
+        if !fs::metadata(&path).map_err(reading())?.is_file() {
+            let message = format!("{}: it is not a file", path.display());
+            return Err(OperationError::refused(Finding::general("not-a-file", message)));
         }
-        let size = metadata.len();
+        let mut file = File::open(&path).map_err(reading())?;
+        let size = file.metadata().map_err(reading())?.len();
         let refused = |error| OperationError::refused(Finding::of_check(&error, &name));
         let (listing, h1) = archive::hash_package(&file, size).map_err(refused)?;
         let is_program =

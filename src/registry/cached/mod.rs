@@ -236,8 +236,8 @@ impl Cache {
 
     /// What was kept of a content by [`Self::keep_record`], by this process or by an earlier one.
     ///
-    /// A record is found by whoever knows the digest, whichever registry that is from: it says what follows from the bytes, and
-    /// nothing of who may see them.
+    /// A record is found by whoever knows the digest, whichever registry that is from. What is believed of one registry alone has that
+    /// registry in what the digest is of.
     pub async fn record(&self, kind: &str, digest: &Digest) -> Option<Bytes> {
         let (key, name) = record_name(kind, digest)?;
         if let Some(bytes) = self.records.kept(key).await {
@@ -765,7 +765,7 @@ impl CachedRegistry {
         let fetch = || {
             let wanted = digest.clone();
             let blob = self.request(repository, scope, move |registry, repository| {
-                let request = BlobRequest { range: None, location };
+                let request = BlobRequest { location, ..BlobRequest::default() };
                 async move { registry.blob(repository, &wanted, request).await }.boxed()
             });
             let (cache, digest) = (Arc::clone(cache), digest.clone());
@@ -773,6 +773,10 @@ impl CachedRegistry {
                 let stream = match blob.await? {
                     Blob::Location(url) => return Ok(Opened::Location(url)),
                     Blob::Stream(stream) => stream,
+                    // Nobody asked for one.
+                    Blob::File(file) => {
+                        BlobStream { size: file.size, span: file.span, bytes: file.read(file.wanted()) }
+                    }
                 };
                 // Before the content, so that nobody who finds that has to ask for this; and after it, so that nobody who came
                 // in between and found nothing asks for the content again.

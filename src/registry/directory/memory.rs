@@ -12,6 +12,7 @@ use super::index_file::Spare;
 use super::stamp::Stamp;
 use super::store::References;
 use crate::oci::{Digest, Repository};
+use crate::registry::referrers::Room;
 
 /// How many repositories are remembered; without their lists some hundred bytes each.
 const REPOSITORIES: usize = 65_536;
@@ -41,36 +42,6 @@ impl Default for Memory {
             limit: LISTS,
             room: Room::new(ANNOTATIONS),
         }
-    }
-}
-
-/// Room for so many bytes, which is taken and given back.
-#[derive(Clone, Debug)]
-pub(super) struct Room(Arc<AtomicUsize>);
-
-impl Room {
-    pub(super) fn new(size: usize) -> Self {
-        Self(Arc::new(AtomicUsize::new(size)))
-    }
-
-    /// Takes so many bytes until the answer is dropped; `None` where there is no room for them.
-    pub(super) fn take(&self, size: usize) -> Option<Taken> {
-        let less = |left: usize| left.checked_sub(size);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok()?;
-        Some(Taken { size, room: self.clone() })
-    }
-}
-
-/// Bytes that were taken of a [`Room`].
-#[derive(Debug)]
-pub(super) struct Taken {
-    size: usize,
-    room: Room,
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.room.0.fetch_add(self.size, Ordering::Relaxed);
     }
 }
 

@@ -24,15 +24,16 @@ use std::time::Duration;
 pub use self::collect::{CollectOptions, Collection, DEFAULT_GRACE, Removed, RemovedKind};
 pub use self::verify::{Damage, DamageKind, Verification};
 
+use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::OwnedSemaphorePermit;
 
-use self::reading::{Found, OpenBlob, piece, pieces};
+use self::reading::{Found, OpenBlob, piece};
 use self::store::{Store, writing};
 use self::upload::Session;
 use super::{
-    Answer, Blob, BlobRequest, BlobSource, BlobStream, ByteStream, ManifestHead, NewManifest, Page,
+    Answer, Blob, BlobFile, BlobRequest, BlobSource, BlobStream, ByteStream, ManifestHead, NewManifest, Page,
     PageRequest, PutManifest, Registry, RegistryError, Result, StoredManifest, UploadId, verified,
 };
 use crate::oci::{Algorithm, Descriptor, Digest, Reference, Repository, Span, Tag};
@@ -148,7 +149,7 @@ impl DirectoryRegistry {
     }
 
     /// A blob that was found, whole or a piece of it, verified or known to be right.
-    fn send(&self, digest: &Digest, found: Found, request: BlobRequest) -> Result<BlobStream> {
+    fn send(&self, digest: &Digest, found: Found, request: BlobRequest) -> Result<Blob> {
         let size = match &found {
             Found::Small(bytes) => bytes.len() as u64,
             Found::Open(open) => open.stamp.size,
@@ -160,11 +161,18 @@ impl DirectoryRegistry {
         let sent = span.unwrap_or(Span { start: 0, length: size });
         let bytes = match found {
             Found::Small(bytes) => piece(&bytes, sent),
-            Found::Open(OpenBlob { file, is_verified: true, .. }) => pieces(file, sent),
+            Found::Open(OpenBlob { file, is_verified: true, .. }) => {
+                let file = BlobFile::new(file, size, span);
+                if request.file {
+                    return Ok(Blob::File(file));
+                }
+                file.read(sent)
+            }
             Found::Open(OpenBlob { file, stamp, .. }) => {
                 let (store, digest_read) = (self.store.clone(), digest.clone());
                 let mut seen = 0;
-                let noted = verified(pieces(file, sent), digest, size).inspect_ok(move |piece| {
+                let bytes = BlobFile::new(file, size, None).read(sent);
+                let noted = verified(bytes, digest, size).inspect_ok(move |piece| {
                     // The last piece passes only when the whole was right.
                     seen += piece.len() as u64;
                     if seen == size {
@@ -174,7 +182,7 @@ impl DirectoryRegistry {
                 noted.boxed()
             }
         };
-        Ok(BlobStream { size, span, bytes })
+        Ok(Blob::Stream(BlobStream { size, span, bytes }))
     }
 }
 
@@ -286,8 +294,12 @@ impl Registry for DirectoryRegistry {
                 let whole = request.range.is_some();
                 self.run(move |store| store.find_blob(&repository, &name, whole)).await?
             };
-            self.send(digest, found, request).map(Blob::Stream)
+            self.send(digest, found, request)
         })
+    }
+
+    fn blob_in_memory(&self, repository: &Repository, digest: &Digest) -> Option<Bytes> {
+        self.store.recent(repository, digest)
     }
 
     fn blob_size<'a>(&'a self, repository: &'a Repository, digest: &'a Digest) -> Answer<'a, u64> {

@@ -21,7 +21,7 @@ use super::DirectoryOptions;
 use super::index::{Change, Index};
 use super::index_file::{Document, links};
 use super::layout::{Layout, Lock, Scratch, flush_folder};
-use super::memory::{InMemory, Loaded, Memory, Taken};
+use super::memory::{InMemory, Loaded, Memory};
 use super::reading::Recent;
 use super::stamp::{REFRESH_AFTER, Stamp, Verified};
 use super::usage::Usage;
@@ -29,17 +29,11 @@ use crate::oci::ManifestError;
 use crate::oci::{
     Descriptor, Digest, Hasher, MANIFEST_TYPES, MAX_MANIFEST_SIZE, Manifest, Reference, Repository, Tag,
 };
+use crate::registry::referrers::{self, Shown};
 use crate::registry::{
     Condition, ManifestHead, NewManifest, Page, PageRequest, PutManifest, RegistryError, Result,
     StoredManifest,
 };
-
-/// How many referrers a page has at most.
-const MAX_REFERRERS: usize = 100;
-/// How many bytes a page of referrers has, unless one of them alone is longer: clients read some megabytes of a list.
-const MAX_REFERRERS_SIZE: usize = 2 * 1024 * 1024;
-/// Annotations up to this are kept in memory for lists of referrers; longer ones are read from the manifest for each list.
-const MAX_ANNOTATIONS: usize = 32 * 1024;
 
 /// `index.json` is read into memory. At some 300 bytes a manifest this is room for 400,000 in one repository.
 const MAX_INDEX_SIZE: u64 = 128 * 1024 * 1024;
@@ -62,21 +56,8 @@ pub(super) struct Store {
 
 /// What a manifest says of others.
 pub(super) struct References {
-    /// As lists of referrers have it, but for annotations where no room is taken for them.
-    descriptor: Descriptor,
-    annotations: Annotations,
+    shown: Shown,
     children: Vec<Digest>,
-    subject: Option<Digest>,
-}
-
-/// Where a manifest's annotations are.
-enum Annotations {
-    /// Nobody asks for them, or there are none.
-    Unused,
-    /// In its descriptor.
-    Kept { _room: Taken },
-    /// In the manifest alone: they are long, or there is no room.
-    InManifest,
 }
 
 impl Store {
@@ -288,7 +269,7 @@ impl Store {
         }
         let references = self.references(repository, &memory, &loaded);
         let found = references.get(&digest).ok_or_else(|| unknown(repository, reference))?;
-        Ok((digest, Some(found.descriptor.media_type.clone())))
+        Ok((digest, Some(found.shown.descriptor.media_type.clone())))
     }
 
     /// Reads a manifest and verifies it.
@@ -352,20 +333,10 @@ impl Store {
         };
         let media_type = if media_type.is_empty() { type_of(&bytes)? } else { media_type.to_owned() };
         let manifest = Manifest::parse(&media_type, &bytes).ok()?;
-        let mut descriptor = Descriptor::new(&media_type, digest.clone(), bytes.len() as u64);
-        descriptor.artifact_type = manifest.referrer_type().map(ToOwned::to_owned);
+        let descriptor = Descriptor::new(&media_type, digest.clone(), bytes.len() as u64);
         let children = manifest.entries().iter().map(|entry| entry.digest.clone()).collect();
-        let subject = manifest.subject.as_ref().map(|subject| subject.digest.clone());
-        let size: usize = manifest.annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
-        let annotations = if subject.is_none() || size == 0 {
-            Annotations::Unused
-        } else if let Some(room) = (size <= MAX_ANNOTATIONS).then(|| self.memory.room.take(size)).flatten() {
-            descriptor.annotations = manifest.annotations;
-            Annotations::Kept { _room: room }
-        } else {
-            Annotations::InManifest
-        };
-        Some(Arc::new(References { descriptor, annotations, children, subject }))
+        let shown = Shown::of(descriptor, manifest, &self.memory.room);
+        Some(Arc::new(References { shown, children }))
     }
 
     /// A page of the manifests whose subject is `digest`, in the order of their digests.
@@ -381,40 +352,9 @@ impl Store {
             Err(RegistryError::RepositoryUnknown(_)) => return Ok(Page { items: Vec::new(), next: None }),
             Err(error) => return Err(error),
         };
-        let after = request.after.as_deref().unwrap_or("");
-        let found = self
-            .references(repository, &memory, &loaded)
-            .values()
-            .filter(|references| references.subject.as_ref() == Some(digest))
-            .filter(|references| {
-                artifact_type.is_none() || references.descriptor.artifact_type.as_deref() == artifact_type
-            })
-            .filter(|references| references.descriptor.digest.as_str() > after);
-        // Descriptors hold what strangers annotated, so a page has limits of its own.
-        let count = request.count.unwrap_or(MAX_REFERRERS).min(MAX_REFERRERS);
-        let (mut items, mut size) = (Vec::<Descriptor>::new(), 0);
-        for references in found.take(if count == 0 { 0 } else { count + 1 }) {
-            let descriptor = self.with_annotations(repository, references);
-            // As it is sent: what has to be escaped is up to six times as long.
-            size += serde_json::to_vec(&descriptor).map_or(0, |text| text.len());
-            if items.len() == count || (size > MAX_REFERRERS_SIZE && !items.is_empty()) {
-                let next = items.last().map(|last| last.digest.to_string());
-                return Ok(Page { items, next });
-            }
-            items.push(descriptor);
-        }
-        Ok(Page { items, next: None })
-    }
-
-    /// The descriptor with all annotations of its manifest. What cannot be read any longer is listed as it is known.
-    fn with_annotations(&self, repository: &Repository, references: &References) -> Descriptor {
-        let mut descriptor = references.descriptor.clone();
-        if matches!(references.annotations, Annotations::InManifest) {
-            let manifest = self.read_manifest(repository, &descriptor.digest).ok();
-            let manifest = manifest.and_then(|bytes| Manifest::parse(&descriptor.media_type, &bytes).ok());
-            descriptor.annotations = manifest.map(|manifest| manifest.annotations).unwrap_or_default();
-        }
-        descriptor
+        let all = self.references(repository, &memory, &loaded).values().map(|references| &references.shown);
+        let about = all.filter(|shown| shown.subject.as_ref() == Some(digest));
+        Ok(referrers::page(about, artifact_type, request, |digest| self.read_manifest(repository, digest)))
     }
 
     // Writing manifests and tags. The caller has this process's turn; the lock is for other processes.

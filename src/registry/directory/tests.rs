@@ -11,10 +11,10 @@ use bytes::Bytes;
 use futures_util::stream;
 use tempfile::TempDir;
 
-use super::memory::Room;
 use super::store::Names;
 use super::*;
 use crate::oci::{ByteRange, IMAGE_INDEX, IMAGE_MANIFEST};
+use crate::registry::referrers::Room;
 use crate::registry::{BytesSource, Condition};
 
 fn open(folder: &TempDir) -> DirectoryRegistry {
@@ -223,7 +223,7 @@ async fn a_changed_blob_is_never_served_as_whole() {
         overwrite(&path, &content.replace("right", "wrong"));
         let changed = read(&registry, "acme/vpc", digest).await;
         assert!(matches!(changed, Err(RegistryError::DigestMismatch { .. })));
-        let range = BlobRequest { range: Some(ByteRange::Last(2)), location: false };
+        let range = BlobRequest { range: Some(ByteRange::Last(2)), ..BlobRequest::default() };
         let piece = registry.blob(&vpc, digest, range).await;
         assert!(matches!(piece, Err(RegistryError::DigestMismatch { .. })));
         overwrite(&path, "short");
@@ -250,7 +250,7 @@ async fn what_is_in_memory_is_for_those_whose_repository_has_it() {
     for repository in ["acme/other", "acme/none"] {
         assert!(matches!(read(&registry, repository, &digest).await, Err(RegistryError::BlobUnknown(_))));
     }
-    let range = |range| BlobRequest { range: Some(range), location: false };
+    let range = |range| BlobRequest { range: Some(range), ..BlobRequest::default() };
     for (asked, expected) in [
         (ByteRange::From(8), "module"),
         (ByteRange::FromTo { first: 2, last: 6 }, "small"),
@@ -274,7 +274,9 @@ async fn a_blob_cut_short_while_it_is_sent_ends_in_an_error() {
     let digest = put(&registry, "acme/vpc", &"x".repeat(1 << 20)).await;
     let path = registry.store.layout.blob(&name("acme/vpc"), &digest);
     let found = registry.store.find_blob(&name("acme/vpc"), &digest, true).unwrap();
-    let stream = registry.send(&digest, found, BlobRequest::default()).unwrap();
+    let Blob::Stream(stream) = registry.send(&digest, found, BlobRequest::default()).unwrap() else {
+        panic!("nobody asked for a file");
+    };
     overwrite(&path, "short");
     let outcome = crate::registry::read_bounded(stream.bytes, u64::MAX).await;
     assert!(matches!(outcome, Err(RegistryError::SizeMismatch { .. })), "{outcome:?}");

@@ -7,7 +7,6 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::Path;
 
 use super::index::Index;
-use super::reach::Reach;
 use super::stamp::Stamp;
 use super::store::{INDEX_FILE, LAYOUT_FILE, Layout, Place, State, blob_name, load};
 use super::tar::{self, END};
@@ -86,10 +85,10 @@ impl Layout {
         let mut index = state.index.clone();
         for (repository, listed) in &mut index.repositories {
             let reach = self.reach(state, repository)?;
-            let was_there = |digest: &Digest| matches!(state.blobs.get(digest), Some(Place::Tar { .. }));
-            // What a run that broke off left without a tag is nobody's, unless it is about something that stays.
+            // What a run that broke off left without a tag is nobody's, unless it is about something that stays. What the file lists
+            // already stays, also where a run has put it again and got no further.
             let tagged = listed.tagged.values().map(|entry| &entry.digest);
-            let old = listed.untagged.keys().filter(|digest| was_there(digest));
+            let old = listed.untagged.values().filter(|entry| entry.was_there).map(|entry| &entry.digest);
             let kept = reach.kept(tagged.chain(old));
             let children = reach.listed_by_others();
             let is_kept = |digest: &Digest| kept.contains(digest) && !children.contains(digest);
@@ -103,9 +102,10 @@ impl Layout {
         let old = state.blobs.iter().filter(is_old);
         let mut contents: BTreeMap<Digest, Place> =
             old.map(|(digest, place)| (digest.clone(), *place)).collect();
+        let mut allowance = state.whole_allowance();
         for listed in index.repositories.values() {
             let failure = RefCell::new(None);
-            let reach = Reach::of(listed, |digest| {
+            let reach = Self::follow(state, listed, &mut allowance, |digest| {
                 let read = self.read_manifest(state, digest);
                 // What is damaged in the old file stays as it is. What was staged is ours to get right.
                 if let (Err(error), Some(Place::Staged { .. })) = (&read, state.blobs.get(digest)) {

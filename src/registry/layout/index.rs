@@ -3,7 +3,7 @@
 //! `org.opencontainers.image.ref.name` is `repository:tag`, as skopeo asks for it. A manifest without a tag says in an annotation of
 //! ours which repository it belongs to; so do entries of other tools without such a name belong to none, and are kept as they are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use serde::Deserializer;
@@ -30,6 +30,8 @@ const MAX_MANIFESTS: usize = 1_000_000;
 pub(super) struct Entry {
     pub(super) digest: Digest,
     pub(super) media_type: String,
+    /// Whether the file has it already, and it was not made for a manifest that was put since.
+    pub(super) was_there: bool,
     /// As it stands there, so that what is not understood is kept.
     text: Box<RawValue>,
 }
@@ -39,6 +41,8 @@ pub(super) struct Entry {
 pub(super) struct Listed {
     pub(super) tagged: BTreeMap<Tag, Entry>,
     pub(super) untagged: BTreeMap<Digest, Entry>,
+    /// How many tags name a manifest: who puts a thousand of them looks through none.
+    uses: HashMap<Digest, usize>,
 }
 
 /// The whole file.
@@ -62,7 +66,8 @@ impl Entry {
         }
         // Strings and numbers alone: there is nothing in it that JSON could not hold.
         let text = to_raw_value(&value).unwrap_or_default();
-        Self { digest: manifest.digest.clone(), media_type: manifest.media_type.clone(), text }
+        let (digest, media_type) = (manifest.digest.clone(), manifest.media_type.clone());
+        Self { digest, media_type, was_there: false, text }
     }
 
     /// The same with the annotation that says where it belongs, and not with the other one.
@@ -91,14 +96,27 @@ impl Listed {
 
     /// Whether it has a manifest, with a tag or without.
     fn has(&self, digest: &Digest) -> bool {
-        self.untagged.contains_key(digest) || self.tagged.values().any(|entry| entry.digest == *digest)
+        self.untagged.contains_key(digest) || self.uses.contains_key(digest)
+    }
+
+    /// Points a tag at a manifest; answers the one that it named before.
+    fn point(&mut self, tag: Tag, entry: Entry) -> Option<Entry> {
+        *self.uses.entry(entry.digest.clone()).or_default() += 1;
+        let earlier = self.tagged.insert(tag, entry)?;
+        if let Some(uses) = self.uses.get_mut(&earlier.digest) {
+            *uses -= 1;
+            if *uses == 0 {
+                self.uses.remove(&earlier.digest);
+            }
+        }
+        Some(earlier)
     }
 
     /// Adds a manifest and points tags at it. A manifest that has lost its tag stays.
     pub(super) fn put(&mut self, manifest: &Descriptor, tags: &[Tag]) {
         let entry = self.untagged.remove(&manifest.digest).unwrap_or_else(|| Entry::new(manifest));
         for tag in tags {
-            if let Some(earlier) = self.tagged.insert(tag.clone(), entry.clone())
+            if let Some(earlier) = self.point(tag.clone(), entry.clone())
                 && !self.has(&earlier.digest)
             {
                 self.untagged.insert(earlier.digest.clone(), earlier);
@@ -128,17 +146,23 @@ impl Index {
             return Ok(());
         };
         let listed = self.repositories.entry(repository.clone()).or_default();
-        let entry = Entry { digest, media_type, text: text.to_owned() };
+        let entry = Entry { digest, media_type, was_there: true, text: text.to_owned() };
         let Some(tag) = tag else {
             listed.untagged.entry(entry.digest.clone()).or_insert(entry);
             return Ok(());
         };
-        let known = listed.tagged.entry(tag.clone()).or_insert_with(|| entry.clone());
-        if known.digest == entry.digest {
-            return Ok(());
+        if let Some(known) = listed.tagged.get(&tag) {
+            if known.digest == entry.digest {
+                return Ok(());
+            }
+            // Of tools that read it some take the first and some the last.
+            return Err(format!(
+                "`{repository}:{tag}` is there twice, as {} and as {}",
+                known.digest, entry.digest
+            ));
         }
-        // Of tools that read it some take the first and some the last.
-        Err(format!("`{repository}:{tag}` is there twice, as {} and as {}", known.digest, entry.digest))
+        listed.point(tag, entry);
+        Ok(())
     }
 
     /// The file's bytes: the same for the same entries.

@@ -3,30 +3,33 @@
 //! All repositories share one folder of blobs there, so that a blob is in the file says nothing. What a manifest of the repository
 //! names is readable in it, and nothing else.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::oci::{Descriptor, Digest, MANIFEST_TYPES, Manifest};
+use crate::registry::referrers::{Room, Shown};
 use crate::registry::{RegistryError, Result};
 
 use super::index::Listed;
 
-/// Annotations over this are in the manifest alone and not in lists of referrers: they are kept in memory for these.
-const MAX_ANNOTATIONS: usize = 32 * 1024;
-/// The same for those of a whole repository.
-const MAX_ALL_ANNOTATIONS: usize = 64 * 1024 * 1024;
 /// A repository with more contents is broken off: some 150 MB of memory.
 pub(super) const MAX_CONTENTS: usize = 1_000_000;
+/// The same for all repositories of a file. What belongs to each is remembered, so that nothing is followed twice.
+const MAX_ALL_CONTENTS: usize = 2 * MAX_CONTENTS;
+/// So many times as much as is in a file may be read to find what belongs to its repositories. Two of them may have the same manifests,
+/// which are in the file once; where a hundred thousand have, nobody has written that file to be read.
+const READ_AGAIN: u64 = 4;
+/// So much may be read in any case.
+const SMALL_FILE: u64 = 64 * 1024 * 1024;
 
 /// A manifest of a repository.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
-    /// As a list of referrers gives it.
-    pub(super) descriptor: Descriptor,
+    pub(super) shown: Arc<Shown>,
     /// The manifests that it lists.
     children: Vec<Digest>,
-    pub(super) subject: Option<Digest>,
 }
 
 /// What can be read in a repository.
@@ -34,13 +37,48 @@ pub(super) struct Known {
 pub(super) struct Reach {
     pub(super) manifests: BTreeMap<Digest, Known>,
     blobs: HashSet<Digest>,
-    /// How many bytes of annotations are kept.
-    annotations: usize,
+    /// By what they are about.
+    referrers: HashMap<Digest, BTreeSet<Digest>>,
+}
+
+/// How much may still be looked at to find what belongs to the repositories of a file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Allowance {
+    contents: usize,
+    bytes: u64,
+}
+
+impl Allowance {
+    /// For a file whose contents have these sizes.
+    pub(super) fn of(sizes: impl Iterator<Item = u64>) -> Self {
+        let all = sizes.fold(SMALL_FILE, u64::saturating_add);
+        Self { contents: MAX_ALL_CONTENTS, bytes: all.saturating_mul(READ_AGAIN) }
+    }
+
+    /// Takes as much from it; an error where it is used up. From then on it stays so, since what was refused once would be asked for again.
+    fn take(&mut self, contents: usize, bytes: u64) -> Result<()> {
+        let left = self.contents.checked_sub(contents).zip(self.bytes.checked_sub(bytes));
+        let Some((contents, bytes)) = left else {
+            *self = Self::default();
+            let reason =
+                "the repositories of this layout lead to the same manifests too often, or to too many";
+            return Err(RegistryError::Refused(reason.into()));
+        };
+        *self = Self { contents, bytes };
+        Ok(())
+    }
 }
 
 impl Reach {
-    /// Follows everything that is listed. What cannot be read hides what it leads to, and nothing else.
-    pub(super) fn of(listed: &Listed, read: impl Fn(&Digest) -> Result<Bytes>) -> Result<Self> {
+    /// Follows everything that is listed. What cannot be read hides what it leads to, and nothing else. `size` says how many bytes `read`
+    /// reads of a manifest, good or bad.
+    pub(super) fn of(
+        listed: &Listed,
+        room: &Room,
+        allowance: &mut Allowance,
+        size: impl Fn(&Digest) -> u64,
+        read: impl Fn(&Digest) -> Result<Bytes>,
+    ) -> Result<Self> {
         let mut reach = Self::default();
         // Also of what cannot be read: a manifest that is named a thousand times is looked at once.
         let mut seen = HashSet::new();
@@ -58,9 +96,12 @@ impl Reach {
             }
             if !MANIFEST_TYPES.contains(&media_type.as_str()) {
                 // An index may list what is no manifest.
+                allowance.take(1, 0)?;
                 reach.blobs.insert(digest);
                 continue;
             }
+            allowance.take(1, size(&digest))?;
+            let before = reach.size();
             let parsed = read(&digest).and_then(|bytes| Ok((Manifest::parse(&media_type, &bytes)?, bytes)));
             let (manifest, bytes) = match parsed {
                 Ok(parsed) => parsed,
@@ -71,7 +112,9 @@ impl Reach {
             };
             let children = manifest.entries().iter();
             open.extend(children.map(|child| (child.digest.clone(), child.media_type.clone())));
-            reach.add(Descriptor::new(&media_type, digest, bytes.len() as u64), manifest);
+            reach.add(Descriptor::new(&media_type, digest, bytes.len() as u64), manifest, room);
+            // It counts already.
+            allowance.take((reach.size() - before).saturating_sub(1), 0)?;
         }
         if reach.size() > MAX_CONTENTS {
             return Err(RegistryError::TooMany { what: "contents of one repository", limit: MAX_CONTENTS });
@@ -81,21 +124,25 @@ impl Reach {
 
     /// Takes in a manifest; what it lists is another's matter. A layer that is kept elsewhere is none of its: who pushed that need not
     /// have had its bytes, which may be those of another repository.
-    pub(super) fn add(&mut self, mut descriptor: Descriptor, manifest: Manifest) {
+    pub(super) fn add(&mut self, descriptor: Descriptor, manifest: Manifest, room: &Room) {
         let layers = manifest.layers.iter().filter(|layer| !layer.is_elsewhere());
         self.blobs.extend(manifest.config.iter().chain(layers).map(|blob| blob.digest.clone()));
         let is_manifest = |child: &&Descriptor| MANIFEST_TYPES.contains(&child.media_type.as_str());
         let (children, blobs): (Vec<_>, Vec<_>) = manifest.entries().iter().partition(is_manifest);
         self.blobs.extend(blobs.into_iter().map(|blob| blob.digest.clone()));
         let children = children.into_iter().map(|child| child.digest.clone()).collect();
-        descriptor.artifact_type = manifest.referrer_type().map(str::to_owned);
-        let subject = manifest.subject.map(|subject| subject.digest);
-        let size: usize = manifest.annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
-        if subject.is_some() && size <= MAX_ANNOTATIONS && self.annotations + size <= MAX_ALL_ANNOTATIONS {
-            self.annotations += size;
-            descriptor.annotations = manifest.annotations;
+        let digest = descriptor.digest.clone();
+        let shown = Arc::new(Shown::of(descriptor, manifest, room));
+        if let Some(subject) = &shown.subject {
+            self.referrers.entry(subject.clone()).or_default().insert(digest.clone());
         }
-        self.manifests.insert(descriptor.digest.clone(), Known { descriptor, children, subject });
+        self.manifests.insert(digest, Known { shown, children });
+    }
+
+    /// The manifests that are about this one, in the order of their digests.
+    pub(super) fn about(&self, subject: &Digest) -> impl Iterator<Item = &Shown> {
+        let digests = self.referrers.get(subject).into_iter().flatten();
+        digests.filter_map(|digest| self.manifests.get(digest)).map(|known| &*known.shown)
     }
 
     /// Whether a blob can be read. Manifests are blobs too, to those who ask for them as such.
@@ -115,12 +162,6 @@ impl Reach {
 
     /// The manifests that these lead to, and those that are about any of them, and so on.
     pub(super) fn kept<'a>(&'a self, roots: impl Iterator<Item = &'a Digest>) -> BTreeSet<&'a Digest> {
-        let mut about: BTreeMap<&Digest, Vec<&Digest>> = BTreeMap::new();
-        for (digest, known) in &self.manifests {
-            if let Some(subject) = &known.subject {
-                about.entry(subject).or_default().push(digest);
-            }
-        }
         let mut kept = BTreeSet::new();
         let mut open: Vec<&Digest> = roots.collect();
         while let Some(digest) = open.pop() {
@@ -128,7 +169,7 @@ impl Reach {
                 && kept.insert(digest)
             {
                 open.extend(&known.children);
-                open.extend(about.get(digest).into_iter().flatten());
+                open.extend(self.referrers.get(digest).into_iter().flatten());
             }
         }
         kept
@@ -153,6 +194,16 @@ mod tests {
 
     /// What an index leads to that lists these contents, by their types.
     fn reach(entries: &[(&str, &[u8])], contents: &[&[u8]], reads: &Cell<usize>) -> Reach {
+        let mut allowance = Allowance::of(std::iter::empty());
+        reach_within(&mut allowance, entries, contents, reads).unwrap()
+    }
+
+    fn reach_within(
+        allowance: &mut Allowance,
+        entries: &[(&str, &[u8])],
+        contents: &[&[u8]],
+        reads: &Cell<usize>,
+    ) -> Result<Reach> {
         let entry = |(at, (media_type, content)): (usize, &(&str, &[u8]))| {
             json!({"mediaType": media_type, "digest": Digest::of(content), "size": content.len(),
                    "annotations": {"org.opencontainers.image.ref.name": format!("acme/a:t{at}")}})
@@ -160,14 +211,39 @@ mod tests {
         let entries: Vec<_> = entries.iter().enumerate().map(entry).collect();
         let index = json!({"schemaVersion": 2, "manifests": entries}).to_string();
         let index = Index::parse(index.as_bytes()).unwrap();
-        Reach::of(&index.repositories[&"acme/a".parse().unwrap()], |digest| {
+        let listed = &index.repositories[&"acme/a".parse().unwrap()];
+        let find = |digest: &Digest| contents.iter().find(|content| Digest::of(content) == *digest);
+        let size = |digest: &Digest| find(digest).map_or(0, |content| content.len() as u64);
+        Reach::of(listed, &Room::new(1000), allowance, size, |digest| {
             reads.set(reads.get() + 1);
-            let content = contents.iter().find(|content| Digest::of(content) == *digest);
-            content
+            find(digest)
                 .map(|content| Bytes::copy_from_slice(content))
                 .ok_or_else(|| RegistryError::BlobUnknown(digest.clone()))
         })
-        .unwrap()
+    }
+
+    #[test]
+    fn what_is_read_again_for_every_repository_has_an_end() {
+        let bytes = |number: u64| Allowance { contents: 100, bytes: number };
+        let index = json!({"schemaVersion": 2, "mediaType": IMAGE_INDEX, "manifests": []}).to_string();
+        let (entries, contents) = ([(IMAGE_INDEX, index.as_bytes())], [index.as_bytes()]);
+        let broken = [(IMAGE_INDEX, b"{".as_slice())];
+        let size = index.len() as u64;
+        for (mut allowance, entries, contents, times) in [
+            (bytes(2 * size + 1), &entries, &contents[..], 2),
+            (Allowance { contents: 3, bytes: 1000 }, &entries, &contents, 3),
+            (bytes(3), &broken, &[b"{".as_slice()][..], 3),
+        ] {
+            let reads = Cell::new(0);
+            for _ in 0..times {
+                reach_within(&mut allowance, entries, contents, &reads).unwrap();
+            }
+            for _ in 0..2 {
+                let error = reach_within(&mut allowance, entries, contents, &reads).unwrap_err();
+                assert!(matches!(error, RegistryError::Refused(_)), "{error}");
+            }
+            assert_eq!(reads.get(), times, "what is refused is not read");
+        }
     }
 
     #[test]

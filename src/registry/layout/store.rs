@@ -14,13 +14,14 @@ use serde::Deserialize;
 
 use super::index::{Index, Listed};
 use super::piece::Piece;
-use super::reach::{MAX_CONTENTS, Reach};
+use super::reach::{Allowance, Reach};
 use super::staging::{Scratch, Staging};
 use super::stamp::Stamp;
 use super::tar::{Entries, Entry, TarError};
 use crate::oci::{
     Descriptor, Digest, Hasher, MANIFEST_TYPES, MAX_MANIFEST_SIZE, Manifest, Reference, Repository, Tag,
 };
+use crate::registry::referrers::{self, Room};
 use crate::registry::{
     Condition, ManifestHead, NewManifest, Page, PageRequest, PutManifest, RegistryError, Result,
     StoredManifest,
@@ -30,8 +31,8 @@ use crate::registry::{
 const MAX_INDEX_SIZE: u64 = 128 * 1024 * 1024;
 /// The content of `oci-layout`, and what others may add to it.
 const MAX_LAYOUT_FILE: u64 = 64 * 1024;
-/// How many referrers a page has at most: with their annotations some megabytes, which is what clients read of a list.
-const MAX_REFERRERS: usize = 100;
+/// How many bytes of annotations are kept for lists of referrers.
+const ANNOTATIONS: usize = 64 * 1024 * 1024;
 
 /// Where the bytes of a content are.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +52,6 @@ impl Place {
 }
 
 /// What is known of a layout.
-#[derive(Default)]
 pub(super) struct State {
     /// The tar, open, and its stamp; `None` where there is none yet. Where another file takes its name meanwhile, this one can be read
     /// to its end.
@@ -63,10 +63,30 @@ pub(super) struct State {
     /// A file that a rewritten tar would not have.
     pub(super) odd_file: Option<String>,
     reaches: HashMap<Repository, Arc<Reach>>,
+    /// What may still be read for those that are not there yet.
+    allowance: Allowance,
+    room: Room,
     /// What was pushed to a repository before the manifest that names it.
     members: HashSet<(Repository, Digest)>,
     /// The contents that were hashed, and were right.
     verified: HashSet<Digest>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            tar: None,
+            blobs: HashMap::new(),
+            index: Index::default(),
+            index_digest: None,
+            odd_file: None,
+            reaches: HashMap::new(),
+            allowance: Allowance::default(),
+            room: Room::new(ANNOTATIONS),
+            members: HashSet::new(),
+            verified: HashSet::new(),
+        }
+    }
 }
 
 /// A file with a layout, and what is remembered of it.
@@ -108,6 +128,7 @@ impl Layout {
         for (digest, size) in staging.leftovers()? {
             state.blobs.entry(digest).or_insert(Place::Staged { size });
         }
+        state.allowance = state.whole_allowance();
         Ok(Self { path: path.to_owned(), staging: Some(staging), state: Mutex::new(state) })
     }
 
@@ -179,7 +200,7 @@ impl Layout {
         };
         let reach = self.reach(state, repository)?;
         let known = reach.manifests.get(&digest).ok_or_else(|| unknown(repository, reference))?;
-        Ok(known.descriptor.clone())
+        Ok(known.shown.descriptor.clone())
     }
 
     /// What belongs to a repository. Its manifests are read when that is first asked.
@@ -193,14 +214,27 @@ impl Layout {
             None if self.staging.is_none() => return Ok(Arc::default()),
             listed => listed.unwrap_or_default(),
         };
-        let reach = Arc::new(Reach::of(&listed, |digest| self.read_manifest(state, digest))?);
-        // Where there are more, all are forgotten and found again. One who writes remembers them: what was added is nowhere else.
-        let remembered: usize = state.reaches.values().map(|reach| reach.size()).sum();
-        if self.staging.is_none() && remembered + reach.size() > MAX_CONTENTS {
-            state.reaches.clear();
-        }
+        let mut allowance = state.allowance;
+        let reach = Self::follow(state, &listed, &mut allowance, |digest| self.read_manifest(state, digest));
+        state.allowance = allowance;
+        let reach = Arc::new(reach?);
         state.reaches.insert(repository.clone(), Arc::clone(&reach));
         Ok(reach)
+    }
+
+    /// What these entries lead to, with manifests as `read` gives them.
+    pub(super) fn follow(
+        state: &State,
+        listed: &Listed,
+        allowance: &mut Allowance,
+        read: impl Fn(&Digest) -> Result<Bytes>,
+    ) -> Result<Reach> {
+        let size = |digest: &Digest| match state.blobs.get(digest).map(|place| place.size()) {
+            Some(size) if size <= MAX_MANIFEST_SIZE => size,
+            // It is not there, or is not read.
+            _ => 0,
+        };
+        Reach::of(listed, &state.room, allowance, size, read)
     }
 
     /// The size of a blob in bytes.
@@ -311,17 +345,8 @@ impl Layout {
     ) -> Result<Page<Descriptor>> {
         let mut state = self.state()?;
         let reach = self.reach(&mut state, repository)?;
-        let fits = |descriptor: &&Descriptor| {
-            artifact_type.is_none() || descriptor.artifact_type.as_deref() == artifact_type
-        };
-        let about = reach.manifests.values().filter(|known| known.subject.as_ref() == Some(digest));
-        let request = PageRequest {
-            count: Some(request.count.unwrap_or(MAX_REFERRERS).min(MAX_REFERRERS)),
-            ..request.clone()
-        };
-        Ok(page(about.map(|known| &known.descriptor).filter(fits), &request, |descriptor| {
-            descriptor.digest.as_str()
-        }))
+        let about = reach.about(digest);
+        Ok(referrers::page(about, artifact_type, request, |digest| self.read_manifest(&state, digest)))
     }
 
     // Writing.
@@ -423,7 +448,8 @@ impl Layout {
                 return Err(RegistryError::TagExists { tag: tag.clone(), existing: existing.clone() });
             }
         }
-        if !state.verified.contains(&digest) {
+        // What the file has already, and is right, stays where it is.
+        if !state.verified.contains(&digest) && self.read_manifest(&state, &digest).is_err() {
             staging.write(&digest, &new.bytes)?;
             state.blobs.insert(digest.clone(), Place::Staged { size: new.bytes.len() as u64 });
             state.verified.insert(digest.clone());
@@ -435,7 +461,7 @@ impl Layout {
         let mut reach = self.reach(&mut state, repository)?;
         // Taken out of the map, so that it is not copied.
         state.reaches.remove(repository);
-        Arc::make_mut(&mut reach).add(descriptor, manifest);
+        Arc::make_mut(&mut reach).add(descriptor, manifest, &state.room);
         state.reaches.insert(repository.clone(), reach);
         Ok(PutManifest { digest, subject })
     }
@@ -445,6 +471,11 @@ impl State {
     /// That of the file that is read; `None` where there is none yet.
     pub(super) fn stamp(&self) -> Option<Stamp> {
         self.tar.as_ref().map(|(_, stamp)| *stamp)
+    }
+
+    /// What may be read to find what belongs to all repositories.
+    pub(super) fn whole_allowance(&self) -> Allowance {
+        Allowance::of(self.blobs.values().map(|place| place.size()))
     }
 
     fn listed(&self, repository: &Repository) -> Result<&Listed> {
@@ -528,6 +559,7 @@ pub(super) fn load(path: &Path) -> Result<State> {
     state.index = Index::parse(&index).map_err(unreadable).map_err(reading(path))?;
     state.index_digest = Some(Digest::of(&index));
     state.tar = Some((file, stamp));
+    state.allowance = state.whole_allowance();
     Ok(state)
 }
 

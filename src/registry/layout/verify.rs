@@ -10,6 +10,73 @@ use crate::registry::directory::{Damage, DamageKind, Verification};
 /// What is wrong with a content, in two forms.
 type Wrong = (DamageKind, String);
 
+/// So many steps are made to find whom damage concerns. Of a file with a hundred thousand damaged contents that a hundred thousand tags
+/// need, nobody reads who needs which.
+const MAX_STEPS: usize = 4_000_000;
+
+/// What leads to what.
+#[derive(Default)]
+struct Graph<'a> {
+    by_name: HashMap<(Digest, Option<&'static str>), usize>,
+    nodes: Vec<Node<'a>>,
+}
+
+/// A content, taken as what it is named as.
+struct Node<'a> {
+    digest: Digest,
+    /// Of manifests.
+    kind: Option<&'static str>,
+    wrong: Option<Wrong>,
+    /// The manifests that need it.
+    parents: Vec<usize>,
+    /// Where it is listed, and under which tag.
+    roots: Vec<(&'a Repository, Option<&'a Tag>)>,
+}
+
+/// What is wrong with a content of a repository, and the tags that need it.
+type Needed<'a> = BTreeMap<(&'a Repository, &'a Digest), (Wrong, BTreeSet<Tag>)>;
+
+impl Graph<'_> {
+    /// The place of a content that is named as that.
+    fn node(&mut self, digest: &Digest, media_type: &str) -> usize {
+        let kind = MANIFEST_TYPES.into_iter().find(|kind| *kind == media_type);
+        *self.by_name.entry((digest.clone(), kind)).or_insert_with(|| {
+            let (parents, roots) = (Vec::new(), Vec::new());
+            self.nodes.push(Node { digest: digest.clone(), kind, wrong: None, parents, roots });
+            self.nodes.len() - 1
+        })
+    }
+
+    /// Everything that is damaged.
+    fn damage(&self) -> impl Iterator<Item = (&Digest, &Wrong)> {
+        self.nodes.iter().filter_map(|node| Some((&node.digest, node.wrong.as_ref()?)))
+    }
+
+    /// Whom damage concerns, as far as that is found in time.
+    fn needed(&self) -> Needed<'_> {
+        let mut needed = Needed::new();
+        let mut steps = MAX_STEPS;
+        let damaged = self.nodes.iter().enumerate();
+        for (at, wrong) in damaged.filter_map(|(at, node)| Some((at, node.wrong.as_ref()?))) {
+            let (mut open, mut passed) = (vec![at], HashSet::from([at]));
+            while let Some(above) = open.pop() {
+                let above = &self.nodes[above];
+                let Some(left) = steps.checked_sub(1 + above.parents.len() + above.roots.len()) else {
+                    return needed;
+                };
+                steps = left;
+                for (repository, tag) in &above.roots {
+                    let place = (*repository, &self.nodes[at].digest);
+                    let (_, tags) = needed.entry(place).or_insert_with(|| (wrong.clone(), BTreeSet::new()));
+                    tags.extend(tag.cloned());
+                }
+                open.extend(above.parents.iter().filter(|parent| passed.insert(**parent)));
+            }
+        }
+        needed
+    }
+}
+
 impl Layout {
     /// Looks at everything, and changes nothing.
     pub(super) fn verify(&self) -> Result<Verification> {
@@ -38,31 +105,17 @@ impl Layout {
                 Ok(()) => {}
             }
         }
-        let mut damage = Vec::new();
-        let mut placed = HashSet::new();
-        // What is wrong with whatever a listed manifest leads to: several tags may name one.
-        let mut followed: HashMap<Digest, Vec<(Digest, Wrong)>> = HashMap::new();
-        for (repository, listed) in &state.index.repositories {
-            let mut needed: BTreeMap<Digest, (Wrong, BTreeSet<Tag>)> = BTreeMap::new();
-            let tagged = listed.tagged.iter().map(|(tag, entry)| (Some(tag), entry));
-            for (tag, entry) in tagged.chain(listed.untagged.values().map(|entry| (None, entry))) {
-                let damaged = followed.entry(entry.digest.clone());
-                let damaged =
-                    damaged.or_insert_with(|| self.follow(&state, &wrong, &entry.digest, &entry.media_type));
-                for (digest, wrong) in damaged {
-                    let needed =
-                        needed.entry(digest.clone()).or_insert_with(|| (wrong.clone(), BTreeSet::new()));
-                    needed.1.extend(tag.cloned());
-                }
-            }
-            for (digest, ((kind, detail), tags)) in needed {
-                placed.insert(digest.clone());
-                damage.push(found(Some(repository), digest, tags, kind, detail));
-            }
-        }
-        let elsewhere = wrong.into_iter().filter(|(digest, _)| !placed.contains(digest));
-        let elsewhere =
-            elsewhere.map(|(digest, (kind, detail))| found(None, digest, BTreeSet::new(), kind, detail));
+        let graph = self.graph(&state, &wrong);
+        let needed = graph.needed();
+        let placed: HashSet<&Digest> = needed.keys().map(|(_, digest)| *digest).collect();
+        let elsewhere = graph.damage().chain(wrong.iter());
+        let elsewhere: BTreeMap<_, _> = elsewhere.filter(|(digest, _)| !placed.contains(digest)).collect();
+        let elsewhere = elsewhere
+            .into_iter()
+            .map(|(digest, (kind, detail))| found(None, digest, BTreeSet::new(), *kind, detail));
+        let damage = needed.iter().map(|((repository, digest), ((kind, detail), tags))| {
+            found(Some(repository), digest, tags.clone(), *kind, detail)
+        });
         Ok(Verification {
             repositories: state.index.repositories.len() as u64,
             files: state.blobs.len() as u64,
@@ -70,36 +123,41 @@ impl Layout {
         })
     }
 
-    /// What is wrong with whatever a manifest leads to, itself included.
-    fn follow(
-        &self,
-        state: &State,
-        wrong: &BTreeMap<Digest, Wrong>,
-        root: &Digest,
-        media_type: &str,
-    ) -> Vec<(Digest, Wrong)> {
-        let (mut damaged, mut open) = (Vec::new(), vec![(root.clone(), media_type.to_owned())]);
-        let mut passed = HashSet::new();
-        while let Some((digest, media_type)) = open.pop() {
-            if !passed.insert(digest.clone()) {
-                continue;
-            }
-            if let Some(wrong) = wrong.get(&digest) {
-                damaged.push((digest, wrong.clone()));
-            } else if !state.blobs.contains_key(&digest) {
-                let detail = "it is referred to and not there".to_owned();
-                damaged.push((digest, (DamageKind::Missing, detail)));
-            } else if MANIFEST_TYPES.contains(&media_type.as_str()) {
-                match self.needs(state, &digest, &media_type) {
-                    Ok(manifest) => {
-                        let needed = manifest.needed();
-                        open.extend(needed.map(|needed| (needed.digest.clone(), needed.media_type.clone())));
-                    }
-                    Err(wrong) => damaged.push((digest, wrong)),
-                }
+    /// Whatever the listed manifests lead to. Each is read once, however many name it.
+    fn graph<'a>(&self, state: &'a State, wrong: &BTreeMap<Digest, Wrong>) -> Graph<'a> {
+        let mut graph = Graph::default();
+        for (repository, listed) in &state.index.repositories {
+            let tagged = listed.tagged.iter().map(|(tag, entry)| (Some(tag), entry));
+            for (tag, entry) in tagged.chain(listed.untagged.values().map(|entry| (None, entry))) {
+                let node = graph.node(&entry.digest, &entry.media_type);
+                graph.nodes[node].roots.push((repository, tag));
             }
         }
-        damaged
+        let mut at = 0;
+        while at < graph.nodes.len() {
+            let (digest, kind) = (graph.nodes[at].digest.clone(), graph.nodes[at].kind);
+            if let Some(wrong) = wrong.get(&digest) {
+                graph.nodes[at].wrong = Some(wrong.clone());
+            } else if !state.blobs.contains_key(&digest) {
+                let detail = "it is referred to and not there".to_owned();
+                graph.nodes[at].wrong = Some((DamageKind::Missing, detail));
+            } else if let Some(media_type) = kind {
+                match self.needs(state, &digest, media_type) {
+                    Ok(manifest) => {
+                        for needed in manifest.needed() {
+                            let child = graph.node(&needed.digest, &needed.media_type);
+                            // One after the other, so that one that is named twice has this one last.
+                            if graph.nodes[child].parents.last() != Some(&at) {
+                                graph.nodes[child].parents.push(at);
+                            }
+                        }
+                    }
+                    Err(wrong) => graph.nodes[at].wrong = Some(wrong),
+                }
+            }
+            at += 1;
+        }
+        graph
     }
 
     fn needs(&self, state: &State, digest: &Digest, media_type: &str) -> Result<Manifest, Wrong> {
@@ -111,11 +169,18 @@ impl Layout {
 
 fn found(
     repository: Option<&Repository>,
-    digest: Digest,
+    digest: &Digest,
     tags: BTreeSet<Tag>,
     kind: DamageKind,
-    detail: String,
+    detail: &str,
 ) -> Damage {
-    let tags = tags.into_iter().collect();
-    Damage { repository: repository.cloned(), digest: Some(digest), tags, kind, detail, moved_to: None }
+    let (digest, detail) = (Some(digest.clone()), detail.to_owned());
+    Damage {
+        repository: repository.cloned(),
+        digest,
+        tags: tags.into_iter().collect(),
+        kind,
+        detail,
+        moved_to: None,
+    }
 }

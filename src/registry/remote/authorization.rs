@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use reqwest::StatusCode;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use tokio::time::Instant;
 use url::{Url, form_urlencoded};
@@ -287,6 +288,13 @@ impl Authorization {
             Err(TokenError::Refused(status)) => {
                 let who =
                     if credential == Credential::Anonymous { "anonymous callers" } else { "the credentials" };
+                // A registry's own word for what is not there, or is for others: a token service says it in its place.
+                if status == StatusCode::FORBIDDEN && !scopes.texts.is_empty() {
+                    return Err(RegistryError::Denied {
+                        registry: service.transport.registry.to_string(),
+                        operation: format!("{who} a token for `{}`", scopes.texts.join(" ")),
+                    });
+                }
                 let reason = format!("its token service refuses {who} (status {})", status.as_u16());
                 Err(service.transport.unauthorized(reason))
             }

@@ -380,7 +380,7 @@ impl Client {
             Err(_) => Vec::new(),
         };
         let has = |wanted: ErrorCode| codes.iter().any(|(code, _)| *code == wanted);
-        let operation = purpose.operation;
+        let (operation, registry) = (purpose.operation, self.transport.registry.to_string());
         let missing = codes.iter().find_map(|(code, digest)| match code {
             ErrorCode::ManifestBlobUnknown => digest.clone(),
             _ => None,
@@ -407,10 +407,13 @@ impl Client {
                 Subject::Upload(_) => RegistryError::UploadUnknown,
                 Subject::Repository(repository) => RegistryError::RepositoryUnknown(repository.to_string()),
             },
-            StatusCode::FORBIDDEN => RegistryError::Denied {
-                registry: self.transport.registry.to_string(),
-                operation: operation.to_owned(),
-            },
+            StatusCode::FORBIDDEN => RegistryError::Denied { registry, operation: operation.to_owned() },
+            StatusCode::PAYLOAD_TOO_LARGE => {
+                RegistryError::SizeRefused { registry, operation: operation.to_owned() }
+            }
+            StatusCode::INSUFFICIENT_STORAGE => {
+                RegistryError::Full { registry, operation: operation.to_owned() }
+            }
             StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => {
                 RegistryError::Unsupported { operation }
             }

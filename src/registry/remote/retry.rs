@@ -52,10 +52,12 @@ fn jitter() -> f64 {
     f64::from(getrandom::u32().unwrap_or_default()) / (f64::from(u32::MAX) + 1.0)
 }
 
-/// Whether a status says that the same request may succeed later. 501 does not: what is not implemented stays so.
+/// Whether a status says that the same request may succeed later. 501 does not: what is not implemented stays so. Nor does 507: a
+/// registry that is full, or a quota that is used up, waits for a person.
 pub(super) fn is_passing(status: StatusCode) -> bool {
     status == StatusCode::TOO_MANY_REQUESTS
-        || (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED)
+        || (status.is_server_error()
+            && !matches!(status, StatusCode::NOT_IMPLEMENTED | StatusCode::INSUFFICIENT_STORAGE))
 }
 
 /// How long the answer asks to wait: so many seconds, or until a date. The clock of whoever wrote that date counts, where the
@@ -100,9 +102,16 @@ mod tests {
 
     #[test]
     fn some_statuses_pass() {
-        for (status, passing) in
-            [(429, true), (500, true), (503, true), (501, false), (404, false), (401, false)]
-        {
+        for (status, passing) in [
+            (429, true),
+            (500, true),
+            (503, true),
+            (501, false),
+            (507, false),
+            (413, false),
+            (404, false),
+            (401, false),
+        ] {
             assert_eq!(is_passing(StatusCode::from_u16(status).unwrap()), passing, "{status}");
         }
     }

@@ -337,10 +337,10 @@ async fn redirects_end_and_lead_to_no_inner_address() {
 }
 
 async fn location(registry: &RemoteRegistry) -> Option<String> {
-    let wanted = BlobRequest { range: None, location: true };
+    let wanted = BlobRequest { location: true, ..BlobRequest::default() };
     match registry.blob(&repository(), &Digest::of(b"content"), wanted).await.unwrap() {
         Blob::Location(url) => Some(url.into()),
-        Blob::Stream(_) => None,
+        Blob::Stream(_) | Blob::File(_) => None,
     }
 }
 
@@ -541,7 +541,8 @@ async fn a_piece_that_breaks_off_is_taken_up_too() {
         _ => status(416),
     })
     .await;
-    let wanted = BlobRequest { range: Some(ByteRange::FromTo { first: 1, last: 5 }), location: false };
+    let wanted =
+        BlobRequest { range: Some(ByteRange::FromTo { first: 1, last: 5 }), ..BlobRequest::default() };
     let Ok(Blob::Stream(blob)) = remote(&server).blob(&repository(), &Digest::of(b"content"), wanted).await
     else {
         panic!("the piece is there")
@@ -677,6 +678,8 @@ async fn refusals_are_told_apart() {
         (400, body("s3cret"), "Protocol"),
         (501, String::new(), "Unsupported"),
         (503, "s3cret".into(), "Unavailable"),
+        (507, "s3cret".into(), "Full"),
+        (413, "<html>s3cret".into(), "SizeRefused"),
         (429, "s3cret".into(), "TooManyRequests"),
         (418, String::new(), "Protocol"),
     ] {
@@ -1392,7 +1395,7 @@ async fn a_refusal_of_the_tag_for_referrers_is_never_taken_for_none() {
 #[tokio::test]
 async fn ranges_are_what_was_asked_for() {
     let digest = Digest::of(b"0123456789");
-    let range = |range| BlobRequest { range: Some(range), location: false };
+    let range = |range| BlobRequest { range: Some(range), ..BlobRequest::default() };
     for honours in [true, false] {
         let server = Scripted::start(move |request, _| match (honours, request.header("range").as_str()) {
             (true, "bytes=2-4") => reply(206, &[("content-range", "bytes 2-4/10")], "234"),
@@ -1591,6 +1594,33 @@ async fn chunks_that_no_memory_should_hold_are_not_made() {
         remote(&server).put_blob(&repository(), &Digest::of(&content), &BytesSource(content.clone())).await;
     assert!(matches!(error, Err(RegistryError::Protocol { .. })), "{error:?}");
     assert!(server.lines().iter().all(|line| !line.starts_with("PATCH")));
+}
+
+#[tokio::test]
+async fn a_push_that_is_too_much_for_the_registry_says_what_is_in_the_way() {
+    for (code, expected, is_passing) in
+        [(413, "SizeRefused", false), (507, "Full", false), (429, "TooManyRequests", true)]
+    {
+        let server = Scripted::start(move |request, _| match request.method.as_str() {
+            "POST" => reply(202, &[("location", "/u")], ""),
+            "HEAD" => status(404),
+            "PUT" | "PATCH" => reply(code, &[("retry-after", "0")], "<html>"),
+            _ => status(200),
+        })
+        .await;
+        let remote = remote(&server);
+        let content = Bytes::from(vec![7; 700_000]);
+        let blob = remote.put_blob(&repository(), &Digest::of(&content), &BytesSource(content.clone())).await;
+        let blob_requests = server.lines().iter().filter(|line| line.starts_with("PUT")).count();
+        let manifest = remote.put_manifest(&repository(), &new_manifest(&["v1"], Condition::None)).await;
+        for error in [blob.unwrap_err(), manifest.unwrap_err()] {
+            let shown = format!("{error:?}");
+            assert!(shown.starts_with(expected), "{code}: {shown}");
+            assert_eq!(error.is_passing(), is_passing, "{code}");
+        }
+        // Nothing is sent again that cannot pass; chunks are tried where the whole is too large, down to the smallest.
+        assert_eq!(blob_requests > 1, is_passing, "{code}: {:?}", server.lines());
+    }
 }
 
 #[tokio::test]

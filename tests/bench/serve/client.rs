@@ -203,6 +203,18 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     LocalSet::new().block_on(&runtime, work)
 }
 
+/// Runs on a thread of its own, so that keeping it to a processor does not keep others to it.
+pub(crate) fn on_processor<T: Send>(
+    processor: Option<usize>,
+    work: impl FnOnce() -> Result<T> + Send,
+) -> Result<T> {
+    let kept = || {
+        processor.map_or(Ok(()), processes::keep_this_thread_to)?;
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(kept).join().map_err(|_| anyhow!("the client panicked"))?)
+}
+
 /// How a server was kept busy.
 pub(crate) struct Load<'a> {
     pub(crate) address: &'a str,
@@ -227,16 +239,10 @@ pub(crate) struct Throughput {
 
 impl Load<'_> {
     pub(crate) fn run(&self) -> Result<Throughput> {
-        // On a thread of its own, so that keeping it to a processor does not keep others to it.
-        std::thread::scope(|scope| {
-            scope.spawn(|| self.run_here()).join().map_err(|_| anyhow!("the client panicked"))?
-        })
+        on_processor(self.processor, || self.run_here())
     }
 
     fn run_here(&self) -> Result<Throughput> {
-        if let Some(processor) = self.processor {
-            processes::keep_this_thread_to(processor)?;
-        }
         block_on(async {
             let request: Rc<[u8]> = get(self.address, self.path).into();
             let begin = Instant::now() + self.warm_up;

@@ -88,8 +88,10 @@ async fn expect_same(reading: &SharedRegistry, expected: &SharedRegistry) {
                     );
                 }
                 if size > 2 {
-                    let request =
-                        BlobRequest { range: Some(ByteRange::FromTo { first: 1, last: 2 }), location: false };
+                    let request = BlobRequest {
+                        range: Some(ByteRange::FromTo { first: 1, last: 2 }),
+                        ..BlobRequest::default()
+                    };
                     let Blob::Stream(piece) = reading.blob(repository, &digest, request).await.unwrap()
                     else {
                         panic!("a location")
@@ -97,7 +99,7 @@ async fn expect_same(reading: &SharedRegistry, expected: &SharedRegistry) {
                     let piece = read_bounded(piece.bytes, 2).await.unwrap();
                     let whole = reading.small_blob(repository, &digest, 64 << 20).await.unwrap();
                     assert_eq!(piece, whole[1..3]);
-                    let beyond = BlobRequest { range: Some(ByteRange::From(size)), location: false };
+                    let beyond = BlobRequest { range: Some(ByteRange::From(size)), ..BlobRequest::default() };
                     assert!(matches!(
                         reading.blob(repository, &digest, beyond).await,
                         Err(RegistryError::RangeNotSatisfiable { .. })
@@ -306,7 +308,7 @@ async fn changes_of_the_file_are_noticed_and_readers_under_way_are_not_disturbed
     fs::File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
     let error = reading.small_blob(&leaf, &zip, 1 << 20).await.unwrap_err();
     assert!(matches!(error, RegistryError::DigestMismatch { .. }), "{error}");
-    let piece = BlobRequest { range: Some(ByteRange::From(1)), location: false };
+    let piece = BlobRequest { range: Some(ByteRange::From(1)), ..BlobRequest::default() };
     let error = reading.blob(&leaf, &zip, piece).await.unwrap_err();
     assert!(matches!(error, RegistryError::DigestMismatch { .. }), "{error}");
     fs::remove_file(&path).unwrap();

@@ -235,6 +235,181 @@ async fn contents_that_lie_hide_themselves_and_nothing_else() {
     ocimod.run(["store", "verify", "--repair", shown.as_str()]).fails_with(2);
 }
 
+/// An entry of an index for what has no tag.
+fn untagged_entry(content: &[u8], repository: &str) -> String {
+    json!({
+        "mediaType": IMAGE_MANIFEST, "digest": Digest::of(content), "size": content.len(),
+        "annotations": {"works.ocimod.repository": repository},
+    })
+    .to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_referrers_has_an_end_and_every_annotation() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.tar");
+    let manifest = |note: String, about: Option<&str>| {
+        let mut manifest = json!({
+            "schemaVersion": 2, "mediaType": IMAGE_MANIFEST, "config": entry("a/b", b"{}"), "layers": [],
+            "annotations": {"note": note},
+        });
+        if let Some(about) = about {
+            manifest["subject"] = entry(IMAGE_MANIFEST, about.as_bytes());
+        }
+        manifest.to_string()
+    };
+    let subject = manifest(String::new(), None);
+    // Some are longer than what is kept in memory, and all of them together are longer than a page.
+    let about: Vec<String> = (0..40)
+        .map(|number| {
+            manifest(
+                format!("{number}{}", "x".repeat(if number % 2 == 0 { 20 } else { 200_000 })),
+                Some(&subject),
+            )
+        })
+        .collect();
+    let entries: Vec<String> = about.iter().map(|it| untagged_entry(it.as_bytes(), "acme/vpc/aws")).collect();
+    let entries = [index_entry(subject.as_bytes(), "acme/vpc/aws:v1.0.0"), entries.join(",")].join(",");
+    let parts: Vec<_> =
+        about.iter().chain([&subject]).map(|it| blob(it.as_bytes())).chain([blob(b"{}")]).collect();
+    fs::write(&path, layout(&entries, &parts)).unwrap();
+    let registry: SharedRegistry = Arc::new(LayoutRegistry::open(path).await.unwrap());
+    let (vpc, subject) = (repository("acme/vpc/aws"), Digest::of(subject.as_bytes()));
+    let (mut found, mut page) = (Vec::new(), PageRequest::default());
+    loop {
+        let answer = registry.referrers(&vpc, &subject, None, &page).await.unwrap();
+        let length: usize = answer.items.iter().map(|it| serde_json::to_vec(it).unwrap().len()).sum();
+        assert!(length <= 2 << 20, "{length}");
+        found.extend(answer.items);
+        page.after = answer.next;
+        if page.after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(found.len(), about.len());
+    for descriptor in found {
+        let bytes = about.iter().find(|it| Digest::of(it.as_bytes()) == descriptor.digest).unwrap();
+        let manifest: Value = serde_json::from_str(bytes).unwrap();
+        assert_eq!(manifest["annotations"]["note"], descriptor.annotations["note"].as_str());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_read_again_for_each_repository_has_an_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.tar");
+    // One long manifest for many repositories: in the file once, and read for each.
+    let long = json!({
+        "schemaVersion": 2, "mediaType": IMAGE_MANIFEST, "config": entry("a/b", b"{}"), "layers": [],
+        "annotations": {"note": "x".repeat(3 << 20)},
+    })
+    .to_string();
+    let entries: Vec<String> =
+        (0..120).map(|number| index_entry(long.as_bytes(), &format!("acme/it{number}/aws:v1.0.0"))).collect();
+    fs::write(&path, layout(&entries.join(","), &[blob(long.as_bytes()), blob(b"{}")])).unwrap();
+    let registry: SharedRegistry = Arc::new(LayoutRegistry::open(path).await.unwrap());
+    let mut refused = 0;
+    for number in 0..120 {
+        match registry.manifest(&repository(&format!("acme/it{number}/aws")), &by_tag("v1.0.0")).await {
+            Ok(stored) => assert_eq!((refused, stored.bytes.len()), (0, long.len())),
+            Err(RegistryError::Refused(reason)) => {
+                assert!(reason.contains("too often"), "{reason}");
+                refused += 1;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!((20..100).contains(&refused), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damage_is_told_for_whom_it_concerns_in_time_that_grows_with_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.tar");
+    let index = |children: &[String], note: usize| {
+        let children: Vec<Value> =
+            children.iter().map(|child| entry(IMAGE_INDEX, child.as_bytes())).collect();
+        json!({
+            "schemaVersion": 2, "mediaType": IMAGE_INDEX, "manifests": children,
+            "annotations": {"note": note.to_string()},
+        })
+        .to_string()
+    };
+    // Five storeys of thirty indexes, each of which lists the whole storey below it: 30^5 ways to the bottom, where nothing is.
+    let mut storey: Vec<String> = (0..30).map(|number| format!("absent {number}")).collect();
+    let mut parts = Vec::new();
+    for _ in 0..5 {
+        storey = (0..30).map(|number| index(&storey, number)).collect();
+        parts.extend(storey.iter().map(|it| blob(it.as_bytes())));
+    }
+    let entries: Vec<String> = storey
+        .iter()
+        .enumerate()
+        .map(|(number, it)| {
+            index_entry(it.as_bytes(), &format!("acme/vpc/aws:v1.{number}.0"))
+                .replace(IMAGE_MANIFEST, IMAGE_INDEX)
+        })
+        .collect();
+    fs::write(&path, layout(&entries.join(","), &parts)).unwrap();
+    let found = LayoutRegistry::open(path.clone()).await.unwrap().verify().await.unwrap();
+    assert_eq!(found.damage.len(), 30);
+    for damage in &found.damage {
+        assert_eq!((damage.repository.as_ref().unwrap().as_str(), damage.tags.len()), ("acme/vpc/aws", 30));
+    }
+    // Where more is damaged than can be told of, it is told all the same, without whom it concerns: two thousand tags need two thousand
+    // contents each, by one index that all of them lead to.
+    let count = 2000;
+    let bottom = index(&(0..count).map(|number| format!("absent {number}")).collect::<Vec<_>>(), 0);
+    let indexes: Vec<String> =
+        (0..count).map(|number| index(std::slice::from_ref(&bottom), number)).collect();
+    let entries: Vec<String> = indexes
+        .iter()
+        .enumerate()
+        .map(|(number, it)| {
+            index_entry(it.as_bytes(), &format!("acme/vpc/aws:v1.{number}.0"))
+                .replace(IMAGE_MANIFEST, IMAGE_INDEX)
+        })
+        .collect();
+    let parts: Vec<_> = indexes.iter().chain([&bottom]).map(|it| blob(it.as_bytes())).collect();
+    fs::write(&path, layout(&entries.join(","), &parts)).unwrap();
+    let found = LayoutRegistry::open(path).await.unwrap().verify().await.unwrap();
+    assert_eq!(found.damage.len(), count);
+    let told = found.damage.iter().filter(|damage| damage.repository.is_some()).count();
+    assert!((100..count).contains(&told), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_no_tag_and_is_put_again_stays_where_its_tag_never_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.tar");
+    let leaf = repository("acme/leaf/null");
+    let image = json!({
+        "schemaVersion": 2, "mediaType": IMAGE_MANIFEST, "config": entry("a/b", b"{}"),
+        "layers": [entry("application/zip", b"layer")],
+    })
+    .to_string();
+    let bytes = layout(
+        &untagged_entry(image.as_bytes(), leaf.as_str()),
+        &[blob(image.as_bytes()), blob(b"{}"), blob(b"layer")],
+    );
+    fs::write(&path, &bytes).unwrap();
+    let registry = Arc::new(LayoutRegistry::open_to_write(path.clone()).await.unwrap());
+    let shared: SharedRegistry = registry.clone();
+    put(&shared, &leaf, &serde_json::from_str(&image).unwrap(), &[]).await;
+    // Beside it, one that is new, and whose tag does not come either.
+    let mut new: Value = serde_json::from_str(&image).unwrap();
+    new["annotations"] = json!({"new": "yes"});
+    let new = put(&shared, &leaf, &new, &[]).await;
+    // And one that does get its tag, so that the file is written.
+    let manifest = artifact(&shared, &leaf, "application/vnd.example", "tagged").await;
+    put(&shared, &leaf, &manifest, &["v1.0.0"]).await;
+    assert!(registry.commit(|_| {}).await.unwrap().is_changed);
+    let reading: SharedRegistry = Arc::new(LayoutRegistry::open(path).await.unwrap());
+    let kept = Reference::Digest(Digest::of(image.as_bytes()));
+    assert_eq!(reading.manifest(&leaf, &kept).await.unwrap().bytes, image);
+    assert!(reading.manifest(&leaf, &new.digest.into()).await.unwrap_err().is_not_found());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_with_more_in_it_than_a_layout_is_read_and_not_rewritten() {
     let folder = tempfile::tempdir().unwrap();

@@ -2,11 +2,16 @@
 
 use std::sync::Arc;
 
+use ocimod::artifact::Content;
 use ocimod::operations::published::DependencyForm;
+use ocimod::operations::routes::{Place, Target};
+use ocimod::operations::zip_facts::{KnownZips, ZipFacts};
 use ocimod::operations::{NoProgress, OperationError, prepare::Naming, push};
+use ocimod::registry::{Cache, CacheOptions};
 
+use super::server::Hostile;
 use super::zips::{Entry, deflated, file, zip_of};
-use super::{Module, ends, offered, pulled, remote, routes};
+use super::{Module, ends, offered, pulled, remote, repository, routes};
 
 /// The rule that a push of the zip breaks.
 async fn pushed(zip: &[u8]) -> Result<(), OperationError> {
@@ -122,4 +127,44 @@ async fn no_entry_is_encrypted_or_compressed_in_a_way_that_nobody_expects() {
     // Sizes and checksum behind the content, where nothing is.
     is_refused(&[Entry { flags: 8, ..file("x", b"x") }], None, "data-descriptor", false).await;
     is_refused(&[Entry { crc32: 1, ..file("x", b"x") }], None, "checksum-mismatch", false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registry_that_lies_about_another_s_zip_lies_about_its_own_alone() {
+    let good = Module::good().await;
+    let mut bad = good.clone();
+    // The same manifest; in the place of the zip as many bytes that are none.
+    bad.blobs[0].1.fill(0);
+    let (digest, zip) = good.zip().clone();
+    let content = Content { digest, size: zip.len() as u64 };
+    let (good, bad) = (good.serve().await, bad.serve().await);
+    let place = |server: &Hostile, name: &str| Place {
+        target: Target {
+            registry: remote(server),
+            prefix: String::new(),
+            name: name.into(),
+            identity: name.into(),
+            is_local: false,
+        },
+        repository: repository(),
+    };
+    // Nor is what is good elsewhere believed of the liar.
+    for liar_first in [true, false] {
+        let mut places = [(place(&bad, "bad.example"), false), (place(&good, "good.example"), true)];
+        if !liar_first {
+            places.reverse();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let options = CacheOptions { folder: Some(folder.path().join("cache")), ..CacheOptions::default() };
+        // The second process has what the first one has written down.
+        for _ in 0..2 {
+            let known = KnownZips::new(Some(Cache::open(options.clone()).unwrap()));
+            for (place, is_good) in &places {
+                let facts = ends(known.of(place, &content)).await.unwrap();
+                assert_eq!(matches!(*facts, ZipFacts::Good { .. }), *is_good, "{}", place.name());
+                let package = ends(known.package(place, &content)).await.unwrap();
+                assert_eq!(package.is_none(), *is_good, "{}", place.name());
+            }
+        }
+    }
 }

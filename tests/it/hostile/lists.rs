@@ -62,6 +62,15 @@ async fn a_list_of_nothing_but_pages_is_broken_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_page_is_not_looked_for_on_and_on() {
+    let server = paged(|number| (Vec::new(), Some(number + 1))).await;
+    let registry = remote(&server);
+    let error = ends(registry.tags(&repository(), &PageRequest::default())).await.unwrap_err();
+    assert!(matches!(error, RegistryError::Protocol { .. }), "{error}");
+    assert!(server.requests().len() < 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_page_that_is_too_large_is_not_read_to_its_end() {
     for tag in ["\"v1.0.0\"", "1", "[]"] {
         let body = format!("{{\"tags\":[{}{tag}]}}", format!("{tag},").repeat(20 << 20 >> 3));

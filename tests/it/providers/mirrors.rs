@@ -231,6 +231,71 @@ fn what_the_folder_says_of_its_zips_is_checked() {
     assert_eq!(failed, [format!("{TIME}@0.15.0"), format!("{TIME}@0.16.0")]);
 }
 
+/// What is in a folder and is no file, or cannot be read, is named, and nobody waits for it.
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_named_and_keeps_nothing_else_back() {
+    let (ocimod, registry) = store();
+    let mirror = mirror(&ocimod);
+    let time = mirror.root.join(TIME);
+    let pipe = |path: &Path| {
+        let made = std::process::Command::new("mkfifo").arg(path).status().expect("mkfifo is there");
+        assert!(made.success());
+    };
+    pipe(&time.join("1.0.0.json"));
+    std::fs::create_dir(time.join("1.1.0.json")).unwrap();
+    pipe(&time.join("terraform-provider-time_1.2.0_linux_amd64.zip"));
+    std::fs::create_dir(time.join("terraform-provider-time_1.3.0_linux_amd64.zip")).unwrap();
+    let tls = mirror.root.join("registry.terraform.io/hashicorp/tls");
+    std::fs::write(tls.join("index.json"), "no JSON").unwrap();
+    std::fs::remove_file(mirror.root.join("tf.acme.example/acme/tool/index.json")).unwrap();
+    pipe(&mirror.root.join("tf.acme.example/acme/tool/index.json"));
+
+    let common = ["provider", "import", "--registry", &registry, "--format", "json", "mirror"];
+    let answer = ocimod.run(common).fails_with(4).json();
+    let failed: Vec<(&str, &str)> = answer["failed"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| (it["provider"].as_str().unwrap(), it["message"].as_str().unwrap()))
+        .collect();
+    let expected = [
+        ("registry.terraform.io/hashicorp/tls".to_owned(), "index.json"),
+        ("tf.acme.example/acme/tool".to_owned(), "index.json: it is not a file"),
+        (format!("{TIME}@1.0.0"), "1.0.0.json: it is not a file"),
+        (format!("{TIME}@1.1.0"), "1.1.0.json: it is not a file"),
+        (format!("{TIME}@1.2.0"), "terraform-provider-time_1.2.0_linux_amd64.zip: it is not a file"),
+        (format!("{TIME}@1.3.0"), "terraform-provider-time_1.3.0_linux_amd64.zip: it is not a file"),
+    ];
+    assert_eq!(failed.len(), expected.len(), "{failed:?}");
+    for ((provider, message), (name, said)) in failed.iter().zip(&expected) {
+        assert_eq!(provider, name, "{failed:?}");
+        assert!(message.contains(said), "{message}");
+    }
+    // Every version is there whose own files are right, also those of a list that is none.
+    assert_eq!(answer["imported"].as_array().unwrap().len(), 4);
+    assert_eq!(provider(&ocimod, &registry, &["list"])["providers"].as_array().unwrap().len(), 3);
+
+    let zip = time.join("terraform-provider-time_1.2.0_linux_amd64.zip");
+    let push = ["push", "hashicorp/time@1.2.0", text(&zip)];
+    assert!(refused(&ocimod, &registry, 4, &push).1.contains("it is not a file"));
+}
+
+#[test]
+fn what_would_be_imported_is_said_so_and_nothing_is_written() {
+    let (ocimod, registry) = store();
+    mirror(&ocimod);
+    ocimod.folder("store");
+    let words = ["provider", "import", "-n", "--registry", &registry, "mirror"];
+    let dry = ocimod.run(words).success();
+    assert!(dry.stderr.contains("would be imported"), "{}", dry.stderr);
+    assert!(dry.stdout.contains(&format!("{TIME}@0.14.2  darwin_arm64 linux_amd64")), "{}", dry.stdout);
+    assert_eq!(provider(&ocimod, &registry, &["import", "-n", "mirror"])["dry_run"], json!(true));
+    assert_eq!(provider(&ocimod, &registry, &["list"])["providers"], json!([]));
+    let real = ocimod.run(words.into_iter().filter(|word| *word != "-n")).success();
+    assert!(!real.stderr.contains("would be"), "{}", real.stderr);
+}
+
 #[test]
 fn a_folder_without_providers_is_wrong_usage() {
     let (ocimod, registry) = store();

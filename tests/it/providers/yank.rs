@@ -150,3 +150,23 @@ fn a_mirror_that_is_exported_lists_what_is_not_yanked() {
     }
     assert_eq!(listed(), Vec::<String>::new());
 }
+
+#[test]
+fn verbs_of_modules_say_what_to_do_with_a_provider() {
+    let (ocimod, registry) = store();
+    ocimod.folder("store");
+    let other = format!("dir:{}", ocimod.folder("other").display());
+    let address = "provider:hashicorp/time";
+    let copied = ocimod.run(["copy", "--from", &registry, "--to", &other, address]).fails_with(3);
+    assert!(
+        copied.stderr.contains(&format!("provider `{TIME}` is not in the registry")),
+        "{}",
+        copied.stderr
+    );
+    assert!(!copied.stderr.contains("module"), "{}", copied.stderr);
+    let pulled = ocimod.run(["pull", "--registry", &registry, address]).fails_with(2);
+    assert!(pulled.stderr.contains(&format!("`ocimod provider pull {TIME}`")), "{}", pulled.stderr);
+    let exact = "provider:hashicorp/time@1.0.0";
+    let deleted = ocimod.run(["delete", "--registry", &registry, exact]).fails_with(2);
+    assert!(deleted.stderr.contains(&format!("`ocimod yank {exact}`")), "{}", deleted.stderr);
+}

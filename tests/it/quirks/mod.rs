@@ -10,12 +10,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ocimod::module::{AddressAt, Version};
+use ocimod::module::{AddressAt, TofuAddress, Version};
 use ocimod::oci::{Algorithm, Digest, Repository, Tag};
+use ocimod::operations::connect::Destination;
+use ocimod::operations::copy::{self, Copied, CopyRequest, Source, What};
+use ocimod::operations::install::{Asked, Installer};
 use ocimod::operations::prepare::Naming;
 use ocimod::operations::published::DependencyForm;
 use ocimod::operations::push::{self, PushRequest, Pushed};
 use ocimod::operations::routes::{RepositoryTemplate, Routes, Target};
+use ocimod::operations::search::{Search, SearchOptions};
 use ocimod::operations::yank::{self, YankRequest};
 use ocimod::operations::{NoProgress, OperationError, delete, published, pull};
 use ocimod::registry::credentials::CredentialSource;
@@ -28,6 +32,8 @@ use serde_json::json;
 use self::server::{Link, Quirks, QuirkyRegistry, UploadPlace};
 use crate::conformance::{Profile, check};
 use crate::support::modules::example;
+use crate::support::ocimod::Ocimod;
+use crate::support::process::run;
 
 /// What all of them have in common with ours: tags that begin with `v` are immutable.
 fn common() -> Profile {
@@ -266,6 +272,13 @@ macro_rules! each_profile {
                 super::go_there_and_come_back(quirks, &profile).await;
             })*
         }
+
+        mod copies {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $profile() {
+                super::are_copied_there_and_back(super::$profile().0).await;
+            })*
+        }
     };
 }
 
@@ -285,11 +298,16 @@ fn remote(registry: &QuirkyRegistry) -> SharedRegistry {
 }
 
 fn routes(registry: SharedRegistry) -> Routes {
+    routes_to("registry.example", registry)
+}
+
+/// The routes to a registry of that name.
+fn routes_to(host: &str, registry: SharedRegistry) -> Routes {
     let target = Target {
         registry,
         prefix: "modules".into(),
-        name: "registry.example/modules".into(),
-        identity: "registry.example".into(),
+        name: format!("{host}/modules").into(),
+        identity: host.into(),
         is_local: false,
     };
     Routes::new(vec![(None, Some(target))], RepositoryTemplate::default())
@@ -389,6 +407,68 @@ async fn go_there_and_come_back(quirks: Quirks, profile: &Profile) {
     }
 }
 
+async fn copied(from: Routes, to: Routes, addresses: &[&str]) -> Copied {
+    let source = |address: &&str| Source::Address(Box::new(address.parse().unwrap()));
+    let request = CopyRequest {
+        what: What::Named(addresses.iter().map(source).collect()),
+        constraint: None,
+        with_dependencies: false,
+        referrers: true,
+        platforms: Vec::new(),
+        form: None,
+        dry_run: false,
+    };
+    let to = Destination { routes: to, files: Vec::new() };
+    copy::copy(&from, &to, &request, Arc::new(NoProgress)).await.unwrap()
+}
+
+/// Every tag of the modules that are copied, and what it names.
+async fn tagged(store: &SharedRegistry) -> Vec<(String, Digest)> {
+    let mut found = Vec::new();
+    for name in COPIED {
+        let repository: Repository = format!("modules/{name}").parse().unwrap();
+        let mut tags = store.all_tags(&repository, 1000).await.unwrap();
+        // Where there is no list of referrers, a tag takes its place.
+        tags.retain(|tag| !tag.as_str().starts_with("sha256-"));
+        for tag in tags {
+            let head = store.manifest_head(&repository, &tag.clone().into()).await.unwrap();
+            found.push((format!("{name}:{tag}"), head.digest));
+        }
+    }
+    found.sort();
+    found
+}
+
+const COPIED: [&str; 2] = ["acme/label/null", "acme/stack/null"];
+
+/// Copies modules, with all that belongs to them, to a registry of that kind, and from there to where nothing is.
+async fn are_copied_there_and_back(quirks: Quirks) {
+    let registry = QuirkyRegistry::start(quirks).await;
+    let [(_first, from), (_last, back)] = [crate::conformance::directory(), crate::conformance::directory()];
+    let source = routes_to("from.example", from.clone());
+    for version in ["1.0.0", "1.1.0"] {
+        let address = format!("acme/label/null@{version}");
+        push(&source, "terraform-null-label", &address, DependencyForm::Inline).await.unwrap();
+    }
+    push(&source, "terraform-null-stack", "acme/stack/null@1.0.0", DependencyForm::Separate).await.unwrap();
+    let address: AddressAt = "acme/label/null@1.0.0".parse().unwrap();
+    let request = YankRequest { address, reason: None, force: false, dry_run: false };
+    yank::yank(&source, &request).await.unwrap();
+    let expected = tagged(&from).await;
+    assert_eq!(expected.len(), 5, "{expected:?}");
+
+    let quirky = || routes(remote(&registry));
+    let done = copied(source.clone(), quirky(), &COPIED).await;
+    assert_eq!((done.copied.len(), done.failed.len()), (3, 0), "{:?}", done.failed);
+    assert_eq!(tagged(&registry.store).await, expected);
+    let again = copied(source, quirky(), &COPIED).await;
+    assert_eq!((again.copied.len(), again.failed.len(), again.bytes_sent), (0, 0, 0), "{:?}", again.failed);
+
+    let done = copied(quirky(), routes_to("back.example", back.clone()), &COPIED).await;
+    assert_eq!((done.copied.len(), done.failed.len()), (3, 0), "{:?}", done.failed);
+    assert_eq!(tagged(&back).await, expected);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_registry_that_says_403_for_what_is_not_there_takes_a_first_push() {
     let quirks = Quirks { denies_unknown: true, ..Quirks::default() };
@@ -409,6 +489,41 @@ async fn a_registry_that_says_403_for_what_is_not_there_takes_a_first_push() {
     let error = published::find(&routes, &published::name(&nothing).unwrap()).await.unwrap_err();
     let said = error.to_string();
     assert!(said.contains("do not allow") && said.contains("no such repository"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registry_that_says_403_for_what_is_not_there_is_copied_to() {
+    are_copied_there_and_back(Quirks { denies_unknown: true, ..Quirks::default() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_service_that_says_403_for_what_is_not_there_takes_a_first_push_and_hides_no_embedded_module()
+{
+    let quirks = Quirks { denies_tokens: true, tokens: Some((100, 401)), ..Quirks::default() };
+    let registry = QuirkyRegistry::start(quirks).await;
+    let routes = routes(remote(&registry));
+    let (_folder, store) = crate::conformance::directory();
+    let source = routes_to("from.example", store);
+    push(&source, "terraform-null-label", "acme/label/null@1.0.0", DependencyForm::Inline).await.unwrap();
+    push(&source, "terraform-null-stack", "acme/stack/null@1.0.0", DependencyForm::Inline).await.unwrap();
+    let done = copied(source, routes.clone(), &["acme/stack/null"]).await;
+    assert_eq!((done.copied.len(), done.failed.len()), (1, 0), "{:?}", done.failed);
+
+    let search = Arc::new(Search::new(&routes, SearchOptions::default()));
+    search.look().await.unwrap();
+    let installer = Installer::new(routes.clone(), None, search, None);
+    let asked = |address: &str| Asked::Tofu { address: TofuAddress::parse(address).unwrap(), host: None };
+    let offer = installer.versions(&asked("acme/label/null"), &|_| true).await.unwrap();
+    assert_eq!(offer.versions.len(), 1);
+    // What nobody brings along may be there and closed to us.
+    let error = installer.versions(&asked("acme/nothing/null"), &|_| true).await.unwrap_err().to_string();
+    assert!(error.contains("anonymous callers") && error.contains("no such repository"), "{error}");
+    assert!(
+        push(&routes, "terraform-null-label", "acme/label/null@1.0.0", DependencyForm::Inline)
+            .await
+            .unwrap()
+            .created
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -434,6 +549,53 @@ async fn a_registry_that_wants_repositories_made_first_says_so_before_anything_i
     };
     registry.store.put_manifest(&repository.parse().unwrap(), &manifest).await.unwrap();
     assert!(push(&routes, "terraform-null-label", address, DependencyForm::Inline).await.unwrap().created);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_into_a_repository_that_has_to_be_made_first_names_the_line_that_makes_it() {
+    let quirks = Quirks { made_first: true, tokens: None, ..ecr().0 };
+    let registry = QuirkyRegistry::start(quirks).await;
+    let ocimod = Ocimod::new();
+    let store = format!("dir:{}", ocimod.folder("store").display());
+    for version in ["1.0.0", "1.1.0"] {
+        let address = format!("acme/label/null@{version}");
+        ocimod.push(&store, &example("terraform-null-label"), &address, &[]);
+    }
+    // Whatever that name stands for, the way there is by this registry.
+    let host = "123456789012.dkr.ecr.eu-west-1.amazonaws.com";
+    let (to, proxy) = (format!("{host}+insecure"), format!("http://{}", registry.address));
+    let line = "aws ecr create-repository --registry-id 123456789012 --region eu-west-1 --repository-name acme/label/null";
+    let copy = |more: &[&str]| {
+        let mut command = ocimod.command();
+        command.args(["copy", "acme/label/null", "--from", &store, "--to", &to]).args(more);
+        run(command.env("HTTP_PROXY", &proxy)).fails_with(3)
+    };
+    let failed = copy(&[]).stderr;
+    assert!(failed.contains(&format!("{host} has no repository `acme/label/null`")), "{failed}");
+    assert!(failed.contains(&format!("make it first: {line}\n")), "{failed}");
+    // Once for all versions.
+    assert_eq!(failed.matches(line).count(), 1, "{failed}");
+    let answer = copy(&["--format", "json"]).json();
+    assert_eq!(answer["failed"][0]["hint"], format!("make it first: {line}"), "{answer:#}");
+    let mut push = ocimod.command();
+    push.args(["push", "--registry", &to]).arg(example("terraform-null-label")).arg("acme/label/null@1.0.0");
+    let failed = run(push.env("HTTP_PROXY", &proxy)).fails_with(3).stderr;
+    assert!(failed.contains(&format!("make it first: {line}\n")), "{failed}");
+    assert!(registry.take_requests().iter().all(|request| !request.starts_with("PUT")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_meets_403_says_that_it_may_mean_either() {
+    let quirks = Quirks { made_first: true, denies_unknown: true, ..Quirks::default() };
+    let registry = QuirkyRegistry::start(quirks).await;
+    let ocimod = Ocimod::new();
+    let store = format!("dir:{}", ocimod.folder("store").display());
+    ocimod.push(&store, &example("terraform-null-label"), "acme/label/null@1.0.0", &[]);
+    for (from, to) in [(&store, &registry.address), (&registry.address, &store)] {
+        let failed = ocimod.run(["copy", "acme/label/null", "--from", from, "--to", to]).fails_with(5);
+        let both = "the credentials do not allow it, or there is no such repository";
+        assert!(failed.stderr.contains(both), "{}", failed.stderr);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

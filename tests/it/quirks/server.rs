@@ -106,6 +106,8 @@ pub(crate) struct Quirks {
     pub(crate) patience: Option<(usize, u16, &'static str)>,
     /// Who asks has to show a token, which is good for so many requests and is then refused with this status.
     pub(crate) tokens: Option<(usize, u16)>,
+    /// A token to read what is not there is refused with 403.
+    pub(crate) denies_tokens: bool,
     /// Without a token a request other than the first is answered with a bare 401.
     pub(crate) no_late_challenge: bool,
 }
@@ -257,7 +259,10 @@ impl Front {
     async fn answer(&self, request: Request) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let body = axum::body::to_bytes(body, MAX_BODY).await.unwrap_or_default();
-        let mut come = Come { method: parts.method, uri: parts.uri, headers: parts.headers, body };
+        // Who takes this for a proxy asks for a whole URL; where it leads is settled.
+        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+        let uri = path.parse().expect("a path");
+        let mut come = Come { method: parts.method, uri, headers: parts.headers, body };
         let number = {
             let mut requests = self.requests.lock().unwrap();
             requests.push(format!("{} {}", come.method, come.uri));
@@ -272,6 +277,9 @@ impl Front {
                 &[("retry-after", after), ("date", "Fri, 31 Dec 2027 23:59:59 GMT")],
                 "later",
             );
+        }
+        if quirks.denies_tokens && come.uri.path() == "/token" && self.is_for_nothing(&come).await {
+            return refusal(403, "DENIED");
         }
         if let Some(answer) = self.tokens(&come) {
             return answer;
@@ -298,6 +306,18 @@ impl Front {
             *answer.body_mut() = Body::empty();
         }
         answer
+    }
+
+    /// Whether a token is asked for to read what is not there.
+    async fn is_for_nothing(&self, come: &Come) -> bool {
+        let query = come.uri.query().unwrap_or_default();
+        let scopes = url::form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key == "scope");
+        let registry: &dyn ocimod::registry::Registry = &*self.store;
+        let there = registry.all_repositories(1000).await.unwrap();
+        let mut repositories = scopes.filter_map(|(_, scope)| {
+            Some(scope.strip_prefix("repository:")?.strip_suffix(":pull")?.to_owned())
+        });
+        repositories.any(|wanted| !there.iter().any(|known| known.as_str() == wanted))
     }
 
     /// What the request is answered with before anybody looks at it, where a token is wanted.

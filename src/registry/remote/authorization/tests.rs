@@ -17,7 +17,8 @@ use crate::registry::credentials::{Credential, CredentialEnvironment, Credential
 use crate::registry::remote::scripted::{Request, Scripted, reply, status};
 use crate::registry::remote::{LoginOutcome, Proxies, RemoteOptions, RemoteRegistry, RetryPolicy};
 use crate::registry::{
-    Blob, BlobRequest, Cache, CacheOptions, Registry, RegistryError, Result, SharedRegistry, read_bounded,
+    Blob, BlobRequest, Cache, CacheOptions, PageRequest, Registry, RegistryError, Result, SharedRegistry,
+    read_bounded,
 };
 
 const MANIFEST: &str = r#"{"schemaVersion":2,"config":{"mediaType":"a/b","digest":"sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a","size":2},"layers":[]}"#;
@@ -456,4 +457,28 @@ async fn a_proxy_is_asked_for_everything_and_gets_its_own_login_alone() {
             of("192.0.2.1", ""),
         ]
     );
+}
+
+#[tokio::test]
+async fn a_token_service_s_403_may_mean_that_there_is_nothing() {
+    let server = Scripted::start(|request, _| {
+        let is_of_nobody = request.header("authorization").is_empty();
+        match request.path.as_str() {
+            path if path.starts_with("/token") => status(if is_of_nobody { 403 } else { 401 }),
+            _ => challenge(request, ""),
+        }
+    })
+    .await;
+    let nobody = remote(&server, Credential::Anonymous);
+    let error = read(&nobody).await.unwrap_err();
+    assert!(matches!(error, RegistryError::Denied { .. }) && error.may_be_absence(), "{error}");
+    let said = error.to_string();
+    assert!(said.contains("anonymous callers") && said.contains("no such repository"), "{said}");
+    let error = nobody.repositories(&PageRequest::default()).await.unwrap_err();
+    assert!(matches!(error, RegistryError::NoCatalog), "{error}");
+    // Who asks for nothing is refused himself.
+    let error = nobody.check_login().await.unwrap_err();
+    assert!(matches!(error, RegistryError::Unauthorized { .. }), "{error}");
+    let error = read(&remote(&server, basic("ann", "p"))).await.unwrap_err();
+    assert!(matches!(error, RegistryError::Unauthorized { .. }), "{error}");
 }
