@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use crate::archive::check::MAX_MODULE_FILE_SIZE;
 use crate::archive::{Contents, ModuleKind, Tree};
 use crate::module::{ModuleFile, ModuleVersion, Version};
 use crate::oci::Digest;
 
 use super::closure::{self, Needed};
+use super::cue_module;
 use super::download;
 use super::error::{OperationError, Result};
 use super::finding::Finding;
@@ -105,27 +105,8 @@ async fn fetch(stored: &StoredModule, needed: Needed, incoming: &Path) -> Result
     let is_itself = needed.archive == stored.artifact.archive;
     let layer = if is_itself { stored.module_file_bytes().await? } else { None };
     blocking(move || {
-        let tree = Tree::from_zip(zip.path(), ModuleKind::Cue)
-            .map_err(|error| OperationError::refused(Finding::of_check(&error, &name)))?;
-        let module_file = tree.read(MODULE_FILE, MAX_MODULE_FILE_SIZE).map_err(OperationError::packing)?;
-        let module_file = module_file.unwrap_or_default();
-        let refused = |rule, message| Err(OperationError::refused(Finding::general(rule, message)));
-        match ModuleFile::parse(&module_file, true) {
-            Ok(file) if file.module == needed.module.module_path() => {}
-            Ok(file) => {
-                return refused(
-                    "module-path",
-                    format!("{name}: its zip's {MODULE_FILE} says that it is `{}`", file.module),
-                );
-            }
-            Err(error) => return refused("module-file", format!("{name}: {error}")),
-        }
-        if layer.is_some_and(|layer| *layer != *module_file) {
-            return refused(
-                "module-file-differs",
-                format!("{name}: the {MODULE_FILE} in its zip is not the one that its manifest names"),
-            );
-        }
+        let module = needed.module.module_path();
+        let (_, module_file) = cue_module::open(zip.path(), &module, layer.as_deref(), &name)?;
         Ok(Fetched { needed, zip, module_file })
     })
     .await

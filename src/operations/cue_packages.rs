@@ -16,9 +16,10 @@ use std::sync::Arc;
 
 use tempfile::NamedTempFile;
 
-use crate::archive::{ModuleKind, Tree};
-use crate::module::{FileHead, ImportPath, ModuleFile, ModulePath};
+use crate::archive::Tree;
+use crate::module::{FileHead, Import, ImportPath, ModuleFile, ModulePath};
 
+use super::cue_module;
 use super::download;
 use super::error::{OperationError, Result};
 use super::finding::Finding;
@@ -27,6 +28,8 @@ use super::published::StoredModule;
 
 /// The beginning of a file that is read for what it imports; nobody has that much in front of it.
 const MAX_HEAD: u64 = 1024 * 1024;
+/// What is kept of the files of all modules together, in bytes: the largest modules that there are take some hundred kilobytes.
+const MAX_KEPT: usize = 64 << 20;
 /// More packages than this are nobody's; every one is a name that some module's file says.
 const MAX_PACKAGES: usize = 10_000;
 /// Folders that hold no packages, and very many files.
@@ -60,7 +63,7 @@ pub(super) async fn check(
     listed: &BTreeMap<ModulePath, Listed>,
 ) -> Result<Imports> {
     let main = Arc::new(main);
-    let mut loader = Loader { main, file, listed, fetched: BTreeMap::new() };
+    let mut loader = Loader { main, file, listed, fetched: BTreeMap::new(), room: Room::default() };
     let all = loader.load(View::Main).await?;
     let mut imports = Imports { findings: all.findings, main_only: BTreeSet::new() };
     for (path, entry) in listed.iter().filter(|(path, _)| !all.used.contains(*path)) {
@@ -75,10 +78,25 @@ pub(super) async fn check(
         }
     }
     if imports.findings.is_empty() {
-        let for_dependents = loader.load(View::Dependency).await?.used;
-        imports.main_only = listed.keys().filter(|path| !for_dependents.contains(*path)).cloned().collect();
+        imports.main_only = loader.main_only().await?;
     }
     Ok(imports)
+}
+
+/// The listed modules that only tools and tests of a published module need; none where it does not list what it imports. Every listed one
+/// is fetched, and refused where it is not what it is called.
+pub(super) async fn main_only(
+    main: Heads,
+    file: &ModuleFile,
+    listed: &BTreeMap<ModulePath, Listed>,
+) -> Result<BTreeSet<ModulePath>> {
+    let mut loader =
+        Loader { main: Arc::new(main), file, listed, fetched: BTreeMap::new(), room: Room::default() };
+    for path in listed.keys() {
+        loader.heads_of(path).await?;
+    }
+    let all = loader.load(View::Main).await?;
+    if all.findings.is_empty() { loader.main_only().await } else { Ok(BTreeSet::new()) }
 }
 
 /// Who looks at the files of the main module.
@@ -95,26 +113,60 @@ pub(super) type Heads = BTreeMap<String, BTreeMap<String, FileHead>>;
 
 /// What begins the files of a module: those of its whole folder, or those of a zip.
 pub(super) async fn heads_of(prepared: &Prepared) -> Result<Heads> {
-    let (source, tree) = (prepared.source.clone(), prepared.tree.clone());
-    super::blocking(move || if source.is_dir() { heads_of_folder(&source) } else { heads_of_tree(&tree) })
-        .await
+    let (source, tree, mut room) = (prepared.source.clone(), prepared.tree.clone(), Room::default());
+    super::blocking(move || {
+        if source.is_dir() { heads_of_folder(&source, &mut room) } else { heads_of_tree(&tree, &mut room) }
+    })
+    .await
 }
 
-fn heads_of_tree(tree: &Tree) -> Result<Heads> {
+/// How much may still be kept: what a stranger's files say of what they import has no end by itself.
+#[derive(Clone, Debug)]
+pub(super) struct Room {
+    left: usize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { left: MAX_KEPT }
+    }
+}
+
+impl Room {
+    fn take(&mut self, name: &str, head: &FileHead) -> Result<()> {
+        let imports = head.imports.iter().map(|import| import.path.len() + size_of::<Import>());
+        let size = name.len() + size_of::<FileHead>() + imports.sum::<usize>();
+        match self.left.checked_sub(size) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => Err(OperationError::refused(Finding {
+                file: Some(name.to_owned()),
+                line: None,
+                rule: "too-many-imports",
+                message: format!("the files import more than fits into {MAX_KEPT} bytes"),
+            })),
+        }
+    }
+}
+
+pub(super) fn heads_of_tree(tree: &Tree, room: &mut Room) -> Result<Heads> {
     let mut heads = Heads::new();
     for entry in tree.entries().iter().filter(|entry| is_cue(&entry.name)) {
         let reading = || OperationError::io(format!("reading {}", entry.name));
         let (folder, name) = entry.name.rsplit_once('/').unwrap_or(("", &entry.name));
         let head = head(tree.open(entry).map_err(reading())?).map_err(reading())?;
+        room.take(&entry.name, &head)?;
         heads.entry(folder.to_owned()).or_default().insert(name.to_owned(), head);
     }
     Ok(heads)
 }
 
 /// The same of the files in a folder, those of modules within it aside. A link to a file is read, and a link to a folder is none.
-fn heads_of_folder(root: &Path) -> Result<Heads> {
+fn heads_of_folder(top: &Path, room: &mut Room) -> Result<Heads> {
     let mut heads = Heads::new();
-    let mut folders: Vec<(PathBuf, String)> = vec![(root.to_owned(), String::new())];
+    let mut folders: Vec<(PathBuf, String)> = vec![(top.to_owned(), String::new())];
     while let Some((path, folder)) = folders.pop() {
         let reading = || OperationError::io(format!("reading {}", path.display()));
         let entries = fs::read_dir(&path).map_err(reading())?;
@@ -132,6 +184,7 @@ fn heads_of_folder(root: &Path) -> Result<Heads> {
                 }
             } else if is_cue(&name) && fs::metadata(entry.path()).is_ok_and(|file| file.is_file()) {
                 let head = head(fs::File::open(entry.path()).map_err(reading())?).map_err(reading())?;
+                room.take(&name, &head)?;
                 heads.entry(folder.clone()).or_default().insert(name, head);
             }
         }
@@ -211,6 +264,7 @@ struct Loader<'a> {
     file: &'a ModuleFile,
     listed: &'a BTreeMap<ModulePath, Listed>,
     fetched: BTreeMap<ModulePath, Arc<Heads>>,
+    room: Room,
 }
 
 #[derive(Default)]
@@ -286,6 +340,12 @@ impl Loader<'_> {
             }
         }
         Ok(loaded)
+    }
+
+    /// The listed modules that nothing leads to where the main module is a dependency.
+    async fn main_only(&mut self) -> Result<BTreeSet<ModulePath>> {
+        let for_dependents = self.load(View::Dependency).await?.used;
+        Ok(self.listed.keys().filter(|path| !for_dependents.contains(*path)).cloned().collect())
     }
 
     /// Where a package is, and what it imports.
@@ -421,13 +481,15 @@ impl Loader<'_> {
         }
         let Some(Listed { stored, .. }) = self.listed.get(module) else { return Ok(Arc::default()) };
         let zip: NamedTempFile = download::archive(&stored.place, &stored.artifact.archive).await?;
-        let name = stored.name();
+        let (name, module_path, layer) = (stored.name(), module.clone(), stored.module_file_bytes().await?);
+        let mut room = self.room.clone();
         let heads = super::blocking(move || {
-            let tree = Tree::from_zip(zip.path(), ModuleKind::Cue)
-                .map_err(|error| OperationError::refused(Finding::of_check(&error, &name)))?;
-            heads_of_tree(&tree)
+            let (tree, _) = cue_module::open(zip.path(), &module_path, layer.as_deref(), &name)?;
+            let heads = heads_of_tree(&tree, &mut room)?;
+            Ok((Arc::new(heads), room))
         });
-        let heads = Arc::new(heads.await?);
+        let (heads, room) = heads.await?;
+        self.room = room;
         self.fetched.insert(module.clone(), Arc::clone(&heads));
         Ok(heads)
     }
@@ -459,4 +521,37 @@ fn finding(importer: &Importer, rule: &'static str, path: &ImportPath, reason: &
         Some(by) => format!("`{by}` imports `{path}`, which {reason}"),
     };
     Finding { file: Some(importer.file.clone()), line: Some(importer.line), rule, message }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn importing(paths: impl Iterator<Item = String>) -> FileHead {
+        let lines: Vec<_> = paths.map(|path| format!("\t\"{path}\"\n")).collect();
+        FileHead::read(&format!("package a\n\nimport (\n{})\n", lines.concat()))
+    }
+
+    #[tokio::test]
+    async fn no_module_leads_to_packages_without_end() {
+        let head = importing((0..=MAX_PACKAGES).map(|number| format!("x.example/p{number}")));
+        let heads = Heads::from([(String::new(), BTreeMap::from([("a.cue".to_owned(), head)]))]);
+        let text = "module: \"main.example/m@v1\"\nlanguage: version: \"v0.9.2\"\n";
+        let file = ModuleFile::parse(text.as_bytes(), true).unwrap();
+        let error = check(heads, &file, &BTreeMap::new()).await.unwrap_err().to_string();
+        assert!(error.contains("[too-many-packages]"), "{error}");
+    }
+
+    #[test]
+    fn what_is_kept_of_the_files_has_a_limit() {
+        let mut room = Room::default();
+        let long = importing(std::iter::once("x".repeat(MAX_KEPT / 4)));
+        let taken = (0..10).take_while(|_| room.take("a.cue", &long).is_ok()).count();
+        assert_eq!(taken, 3);
+        let many = importing((0..1000).map(|_| "x".to_owned()));
+        let mut room = Room::default();
+        let taken = (0..MAX_KEPT).take_while(|_| room.take("a.cue", &many).is_ok()).count();
+        assert!(taken * 1000 * size_of::<Import>() <= MAX_KEPT, "{taken}");
+    }
 }

@@ -27,6 +27,7 @@ use crate::registry::{
     PageRequest, PutManifest, Registry, RegistryError, StoredManifest, UploadId,
 };
 
+use super::cue_module;
 use super::embedded::Claim;
 use super::error::OperationError;
 use super::install::{Asked, Installable, Installer, MayRead};
@@ -286,6 +287,18 @@ impl CueView<'_> {
         }
         if module.base() != path || module.major() != version.major() {
             return Err(refused(format!("{name} is not shown: its module file says that it is `{module}`")));
+        }
+        if let Some(stored) = stored {
+            let zips = self.installer.zips();
+            match cue_module::expect_layers(zips, place, &stored.artifact, &name).await {
+                Err(OperationError::Refused(findings)) => {
+                    let said: Vec<_> = findings.iter().map(|finding| finding.message.as_str()).collect();
+                    return Err(refused(format!("{} ({name} is not shown)", said.join("; "))));
+                }
+                // A layer that is not to be had is missed by whoever wants it.
+                Err(error) => tracing::debug!("{name}: {error}"),
+                Ok(()) => {}
+            }
         }
         let bytes = match stored {
             Some(stored) => manifest_of(stored),

@@ -8,6 +8,7 @@ pub mod closure;
 pub mod connect;
 pub mod copy;
 pub mod cue_cache;
+mod cue_module;
 mod cue_packages;
 pub mod cue_view;
 pub mod delete;

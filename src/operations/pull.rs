@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::archive::{self, UnpackError};
+use crate::archive::{self, ModuleKind, Tree, UnpackError};
 use crate::oci::Digest;
 
+use super::cue_module;
 use super::download;
 use super::error::{OperationError, Result};
 use super::finding::Finding;
 use super::published::StoredModule;
+use super::zip_facts::KnownZips;
 
 /// What came of a pull.
 #[derive(Clone, Debug)]
@@ -24,11 +26,18 @@ pub struct Pulled {
 }
 
 /// Fetches the zip of a module, checks it, and unpacks it into `folder`, which must be empty or absent. Where anything is wrong,
-/// nothing is left there.
+/// nothing is left there. A module that says two things of itself, or calls what it embeds by another name, is refused.
 pub async fn pull(stored: &StoredModule, folder: &Path) -> Result<Pulled> {
+    let (into, name, kind) = (folder.to_owned(), stored.name(), stored.artifact.kind);
+    cue_module::expect_layers(&KnownZips::new(None), &stored.place, &stored.artifact, &name).await?;
+    let layer = stored.module_file_bytes().await?;
     let zip = download::archive(&stored.place, &stored.artifact.archive).await?;
-    let (into, name) = (folder.to_owned(), stored.name());
     let files = super::blocking(move || {
+        if let Some(layer) = layer {
+            let tree = Tree::from_zip(zip.path(), None::<ModuleKind>)
+                .map_err(|error| OperationError::refused(Finding::of_check(&error, &name)))?;
+            cue_module::expect_module_file(&tree, kind, &layer, &name)?;
+        }
         archive::unpack(zip.path(), &into).map_err(|error| match error {
             UnpackError::Refused { source, .. } => OperationError::refused(Finding::of_check(&source, &name)),
             error @ UnpackError::NotEmpty { .. } => {

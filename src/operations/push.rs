@@ -20,6 +20,7 @@ use crate::registry::{
 };
 
 use super::Progress;
+use super::cue_module;
 use super::download;
 use super::error::{OperationError, Result};
 use super::finding::Finding;
@@ -28,6 +29,7 @@ use super::progress::CountedSource;
 use super::published::{self, DependencyForm, Published, StoredModule};
 use super::resolve::{self, Dependency, OwnHosts, Resolution};
 use super::routes::{Place, RouteError, Routes};
+use super::zip_facts::KnownZips;
 
 /// What to push, and how.
 #[derive(Clone, Debug)]
@@ -170,9 +172,14 @@ impl Push<'_> {
         let is_generated = |file: &ModuleFile| file.custom_ocimod().is_some_and(Ocimod::is_generated);
         let generated = self.prepared.is_module_file_ours() && file.as_ref().is_none_or(is_generated);
         let (kind, reference) = (self.prepared.kind, stored.name());
+        cue_module::expect_layers(&KnownZips::new(None), &stored.place, &stored.artifact, &reference).await?;
+        let layer = stored.module_file_bytes().await?;
         let difference = super::blocking(move || -> Result<Option<String>> {
             let theirs = Tree::from_zip(zip.path(), kind)
                 .map_err(|error| OperationError::refused(Finding::of_check(&error, &reference)))?;
+            if let Some(layer) = layer {
+                cue_module::expect_module_file(&theirs, kind, &layer, &reference)?;
+            }
             let except: &[&str] = if generated { &[MODULE_FILE] } else { &[] };
             compare_trees(&ours, &theirs, except)
         })

@@ -4,7 +4,7 @@
 //! version brings along. A CUE module says it in its module file, versions included.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
@@ -15,7 +15,9 @@ use crate::module::{
     TofuModule, Version,
 };
 
+use super::cue_module;
 use super::cue_packages::{self, Listed};
+use super::download;
 use super::error::{OperationError, Result};
 use super::finding::Finding;
 use super::prepare::{MODULE_FILE, Prepared};
@@ -171,6 +173,17 @@ async fn listed_module(
         }
         Err(error) => return Err(error),
     };
+    match listed(stored, entry).await? {
+        Ok(listed) => Ok(Ok(listed)),
+        Err(message) => refused("dependency-other-module", message),
+    }
+}
+
+/// A stored module as what an entry of `deps` lists, or in which way it is something else.
+async fn listed(
+    stored: StoredModule,
+    entry: &module::Dependency,
+) -> Result<std::result::Result<Listed, String>> {
     let says = match stored.module_file().await? {
         Some(theirs) if theirs.module == entry.path => {
             return Ok(Ok(Listed { stored, file: theirs, line: entry.line }));
@@ -178,9 +191,35 @@ async fn listed_module(
         Some(theirs) => format!("says that it is `{}`", theirs.module),
         None => "has no module file that can be read".to_owned(),
     };
-    let message =
-        format!("`{}` {says}, so it is not what `deps` calls it; list another version", stored.name());
-    refused("dependency-other-module", message)
+    Ok(Err(format!("`{}` {says}, so it is not what `deps` calls it; list another version", stored.name())))
+}
+
+/// Of the modules that a published CUE module lists, each as it is stored, those that only its tools and tests need. Refused where one of
+/// them, or the module itself, is not what it is called.
+pub(super) async fn main_only(
+    stored: &StoredModule,
+    needed: &[(ModuleVersion, StoredModule)],
+) -> Result<BTreeSet<ModulePath>> {
+    let Some(file) = stored.module_file().await? else { return Ok(BTreeSet::new()) };
+    let mut found = BTreeMap::new();
+    for (version, dependency) in needed {
+        let entry = file.deps.iter().find(|entry| entry.path == version.module_path());
+        let Some(entry) = entry else { continue };
+        match listed(dependency.clone(), entry).await? {
+            Ok(listed) => drop(found.insert(entry.path.clone(), listed)),
+            Err(message) => {
+                let message = format!("{}: {message}", stored.name());
+                return Err(OperationError::refused(of_entry(entry, "dependency-other-module", message)));
+            }
+        }
+    }
+    let zip = download::archive(&stored.place, &stored.artifact.archive).await?;
+    let (layer, module, name) = (stored.module_file_bytes().await?, file.module.clone(), stored.name());
+    let heads = super::blocking(move || {
+        let (tree, _) = cue_module::open(zip.path(), &module, layer.as_deref(), &name)?;
+        cue_packages::heads_of_tree(&tree, &mut cue_packages::Room::default())
+    });
+    cue_packages::main_only(heads.await?, &file, &found).await
 }
 
 fn of_entry(entry: &module::Dependency, rule: &'static str, message: String) -> Finding {

@@ -3,6 +3,8 @@
 //! The zips stay what they are; the manifest is another one, with another digest, so what refers to it (a signature) does not hold for
 //! it any more.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 
 use crate::archive::ModuleKind;
@@ -119,13 +121,17 @@ impl Copier {
                 );
                 return Err(OperationError::refused(Finding::general("dependency-missing", message)));
             };
-            let layer = DependencyLayer {
-                module: needed,
-                archive: dependency.artifact.archive.clone(),
-                main_only: false,
-            };
-            found.push((dependency.place, layer));
+            found.push((needed, dependency));
         }
+        let main_only = match stored.artifact.kind {
+            ModuleKind::Cue => resolve::main_only(stored, &found).await?,
+            ModuleKind::OpenTofu => BTreeSet::new(),
+        };
+        let layer = |(module, dependency): (ModuleVersion, StoredModule)| {
+            let main_only = main_only.contains(&module.module_path());
+            (dependency.place, DependencyLayer { module, archive: dependency.artifact.archive, main_only })
+        };
+        let mut found: Vec<_> = found.into_iter().map(layer).collect();
         found.sort_by(|(_, one), (_, other)| one.module.cmp(&other.module));
         Ok(found)
     }

@@ -983,6 +983,52 @@ fn ocimod_and_cue_agree_about_every_module() {
     assert!(good >= 30 && bad >= 40, "{good} {bad}");
 }
 
+/// `cue mod tidy` lists what any file in the folder imports, whether or not that is published; so that is no entry too many.
+#[test]
+fn files_that_are_not_published_count_as_they_do_for_cue() {
+    let (Some(cue), Some(registry)) = (Cue::new(), DockerRegistry::start()) else { return };
+    let ocimod = Ocimod::new();
+    fill(&ocimod, &registry.address);
+    let (ignored, linked) = (ocimod.folder("ignored"), ocimod.folder("linked"));
+    let importing = "package a\n\nimport \"x.example/tool\"\n\nt: tool.x\n";
+    let text = |kind: &str, deps: &str| {
+        format!(
+            "module: \"main.example/m@v1\"\nlanguage: version: \"v0.9.2\"\nsource: kind: \"{kind}\"\n{deps}"
+        )
+    };
+    let tool = "deps: \"x.example/tool@v0\": v: \"v0.1.0\"\n";
+    write(&ignored, &[(".gitignore", "gen.cue\n"), ("a.cue", "package a\n\nx: 1\n"), ("gen.cue", importing)]);
+    write(&linked, &[("a.cue", "package a\n\nx: 1\n")]);
+    let outside = ocimod.home.path().join("outside.cue");
+    std::fs::write(&outside, importing).unwrap();
+    std::os::unix::fs::symlink(&outside, linked.join("link.cue")).unwrap();
+    let git = |arguments: &[&str]| {
+        let mut command = isolated(Path::new("git"), ocimod.home.path());
+        command.current_dir(&ignored).args(["-c", "user.name=A", "-c", "user.email=a@example.com"]);
+        assert!(command.args(arguments).output().unwrap().status.success(), "{arguments:?}");
+    };
+    git(&["init", "-q"]);
+    for (folder, kind) in [(&ignored, "git"), (&linked, "self")] {
+        for (deps, is_good) in [(tool, true), ("", false)] {
+            write(folder, &[("cue.mod/module.cue", &text(kind, deps))]);
+            if kind == "git" {
+                git(&["add", "-A"]);
+                git(&["commit", "-q", "-m", "x"]);
+            }
+            let shown = folder.display().to_string();
+            let tidy = cue.run(&registry.address, folder, &["mod", "tidy", "--check"]);
+            let publish = cue.run(&registry.address, folder, &["mod", "publish", "--dry-run", "v1.0.0"]);
+            let check = ocimod.run(["check", "--registry", &registry.address, &shown]);
+            let push =
+                ocimod.run(["push", "-n", "--registry", &registry.address, &shown, "--version", "1.0.0"]);
+            for answer in [&tidy, &publish, &check, &push] {
+                assert_eq!(answer.status == Some(0), is_good, "{kind} {deps}: {}", answer.all());
+            }
+            assert!(!push.stdout.contains("gen.cue") && !push.stdout.contains("link.cue"), "{}", push.stdout);
+        }
+    }
+}
+
 #[test]
 fn the_zip_has_the_files_that_cue_would_publish() {
     let (Some(cue), Some(registry)) = (Cue::new(), DockerRegistry::start()) else { return };

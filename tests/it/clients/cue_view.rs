@@ -1,7 +1,7 @@
 //! Today's `cue` reads what its users' own copies brought along, and publishes, through the view of `ocimod serve`.
 
 use std::iter;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -41,16 +41,24 @@ pub(super) fn says(package: &str, word: &str, imports: &[&str]) -> String {
     format!("package {package}\n\n{}\n\nsays: [{}]\n", lines.join("\n"), said.join(", "))
 }
 
-/// Pushes all of them.
-pub(super) fn publish(ocimod: &Ocimod, registry: &str, more: &[&str]) {
-    for Module { name, version, imports, deps } in &MODULES {
+/// Writes all of them: the folder, the path without its major version, and the version.
+pub(super) fn written(ocimod: &Ocimod) -> Vec<(PathBuf, String, &'static str)> {
+    let write = |Module { name, version, imports, deps }: &Module| {
         let folder = ocimod.folder(&format!("{name}-{version}"));
         let deps: Vec<_> =
             deps.iter().map(|(name, version)| (path_of(name), format!("v{version}"))).collect();
         let deps: Vec<_> = deps.iter().map(|(path, version)| (path.as_str(), version.as_str())).collect();
         let text = says(name, &format!("{name}{version}"), imports);
         module(&folder, &path_of(name), &deps, &[("a.cue", &text)]);
-        ocimod.push(registry, &folder, &format!("acme.example/net/{name}@v{version}"), more);
+        (folder, format!("acme.example/net/{name}"), *version)
+    };
+    MODULES.iter().map(write).collect()
+}
+
+/// Pushes all of them.
+pub(super) fn publish(ocimod: &Ocimod, registry: &str, more: &[&str]) {
+    for (folder, path, version) in written(ocimod) {
+        ocimod.push(registry, &folder, &format!("{path}@v{version}"), more);
     }
 }
 

@@ -3,6 +3,7 @@
 mod copy;
 mod cue;
 mod cue_cache;
+mod cue_copy;
 mod cue_corpus;
 mod cue_registry;
 mod cue_view;

@@ -8,6 +8,7 @@
 mod answers;
 mod archives;
 mod contents;
+mod cue_modules;
 mod leads;
 mod lists;
 mod modules;
