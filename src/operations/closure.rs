@@ -50,7 +50,11 @@ pub async fn everything(stored: &StoredModule, path: &CuePath, routes: &Routes) 
         if needed.iter().any(|known| known.module == module) {
             continue;
         }
-        match beside(routes, &module).await? {
+        let asked = match stored.artifact.kind {
+            ModuleKind::Cue => ModuleName::Cue(module.base().clone()),
+            ModuleKind::OpenTofu => name_of(&module),
+        };
+        match beside(routes, &asked, &module).await? {
             Some(found) => needed.push(found),
             None => {
                 return Err(OperationError::refused(Finding {
@@ -83,8 +87,8 @@ async fn listed(stored: &StoredModule) -> Result<Vec<(ModuleVersion, Option<usiz
 }
 
 /// A version of another module in its own repository.
-async fn beside(routes: &Routes, module: &ModuleVersion) -> Result<Option<Needed>> {
-    let published = match published::find(routes, &name_of(module)).await {
+async fn beside(routes: &Routes, name: &ModuleName, module: &ModuleVersion) -> Result<Option<Needed>> {
+    let published = match published::find(routes, name).await {
         Err(OperationError::NoModule { .. } | OperationError::Route(RouteError::NoRegistry(_))) => {
             return Ok(None);
         }
