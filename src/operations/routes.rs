@@ -537,7 +537,10 @@ impl Routes {
             return false;
         }
         // A name that is no path gives nobody rights by it.
-        if self.is_encoded(&holder.target) {
+        let is_hidden = |(target, encoding): (&Target, &Encoding)| {
+            target.is_same(&holder.target) && *encoding.path() != PathEncoding::Path
+        };
+        if self.encodings().any(is_hidden) {
             return false;
         }
         // Where a repository is below a host's name, rights to push are given by that name. The placeholder host, which stands for any
@@ -555,7 +558,7 @@ impl Routes {
         }
     }
 
-    /// Whether there are modules in a registry of which the names of their repositories do not say which they are.
+    /// Whether there are modules in a registry that are not called what they are, by their repositories or their tags.
     pub fn is_encoded(&self, target: &Target) -> bool {
         self.encodings().any(|(other, encoding)| other.is_same(target) && !encoding.is_plain())
     }
