@@ -132,6 +132,8 @@ pub(super) struct Entry {
 const NOT_FROM_A_REPOSITORY: &[(&str, &str)] = &[
     ("output", WRITES),
     ("into-cue-cache", WRITES),
+    ("lock", WRITES),
+    ("update-lock", "what was locked would not count"),
     ("print-address", WRITES),
     ("cache-dir", WRITES),
     ("cache-disk", FILLS),
