@@ -206,7 +206,7 @@ async fn show_places(context: &Context, address: &str) -> Result<ExitStatus, Fai
     let mapping = |place: &Place| Mapping {
         registry: place.target.name.clone(),
         repository: place.repository.to_string(),
-        tag: format!("{}{tag}", place.registry().tag_prefix().unwrap_or_default()),
+        tag: format!("{}{tag}", place.tag_prefix()),
     };
     context.printer.answer(&ShownPlaces {
         address: module.to_string(),

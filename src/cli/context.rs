@@ -9,8 +9,9 @@ use super::module_options::{parse_address, parse_constraint};
 use super::printer::Printer;
 use super::registry_options::{RegistryChoice, RegistryOptions};
 use super::settings::Settings;
-use crate::module::Address;
+use crate::module::{Address, AddressAt, Constraint};
 use crate::operations::connect::{Connection, Destination};
+use crate::operations::lock::LockFile;
 use crate::operations::published::{self, StoredModule};
 use crate::operations::routes::{ProviderTemplate, RepositoryTemplate, Routes};
 use crate::registry::DirectoryOptions;
@@ -84,7 +85,7 @@ impl Context {
         }
     }
 
-    fn proxies(&self) -> Result<Proxies, ProxyError> {
+    pub(super) fn proxies(&self) -> Result<Proxies, ProxyError> {
         let text =
             |name: &str| self.environment.variable(name).map(|text| text.to_string_lossy().into_owned());
         Proxies::from_variables(text)
@@ -141,15 +142,17 @@ impl Context {
         address: &str,
         version: Option<&str>,
     ) -> Result<(Address, StoredModule), Failure> {
-        let (address, stored, _) = self.stored_among(address, version).await?;
+        let (address, stored, _) = self.stored_among(address, version, None).await?;
         Ok((address, stored))
     }
 
-    /// The same with the registries where other modules are: of a place that is named outright, that one's own.
+    /// The same with the registries where other modules are: of a place that is named outright, that one's own. Where a lock has a version
+    /// of the module it is that one.
     pub(super) async fn stored_among(
         &self,
         address: &str,
         version: Option<&str>,
+        lock: Option<&LockFile>,
     ) -> Result<(Address, StoredModule, Routes), Failure> {
         let address = parse_address(address)?;
         let constraint = version.map(parse_constraint).transpose()?;
@@ -171,7 +174,20 @@ impl Context {
         } else {
             choice.expect_folders()?;
             let routes = self.routes_to_read(&choice).await?;
-            let selected = published::select(&routes, &address, constraint.as_ref()).await;
+            let locked = match lock {
+                Some(lock) => {
+                    let name = published::name(&address)?;
+                    lock.version(name.path(), address.version.as_ref(), constraint.as_ref())?
+                }
+                None => None,
+            };
+            let selected = match locked {
+                Some(version) => {
+                    let address = AddressAt { version: None, ..address.clone() };
+                    published::select(&routes, &address, Some(&Constraint::exactly(&version))).await
+                }
+                None => published::select(&routes, &address, constraint.as_ref()).await,
+            };
             selected.map(|stored| (stored, routes))
         };
         let (stored, routes) = stored.map_err(|error| choice.explain(error.into()))?;

@@ -19,6 +19,7 @@ mod expiry;
 mod failure;
 mod inspect;
 mod list;
+mod lock_options;
 mod log_writer;
 mod logging;
 mod login;
@@ -363,6 +364,8 @@ mod tests {
         link-key              -                                          default
         link-lifetime         5m                                         default
         listen                127.0.0.1:8080                             default
+        lock                  -                                          default
+        locked                false                                      default
         log-format            text                                       default
         log-level             -                                          default
         max-blob              10GiB                                      default
@@ -370,6 +373,8 @@ mod tests {
         max-requests          -                                          default
         max-uploads           64                                         default
         metrics-listen        -                                          default
+        mirror-allow          -                                          default
+        mirror-upstream       false                                      default
         module-repository     m/{name}                                   command line
         namespace             -                                          default
         output                -                                          default
@@ -396,6 +401,7 @@ mod tests {
         tls-self-signed       -                                          default
         to                    -                                          default
         trust-embedded        -                                          default
+        update-lock           false                                      default
         username              -                                          default
         version               -                                          default
         with-dependencies     false                                      default

@@ -431,6 +431,7 @@ mod tests {
                 let value = match (key, arg.get_possible_values().first()) {
                     (_, Some(value)) => value.get_name().to_owned(),
                     ("metrics-listen", None) => "127.0.0.1:0".to_owned(),
+                    ("mirror-allow", None) => "registry.example/*".to_owned(),
                     ("max-requests" | "max-connections" | "quota", None) => "7".to_owned(),
                     (CONFIG, None) => "ocimod.toml".to_owned(),
                     ("base-path", None) => "/x".to_owned(),

@@ -132,6 +132,8 @@ pub(super) struct Entry {
 const NOT_FROM_A_REPOSITORY: &[(&str, &str)] = &[
     ("output", WRITES),
     ("into-cue-cache", WRITES),
+    ("lock", WRITES),
+    ("update-lock", "what was locked would not count"),
     ("print-address", WRITES),
     ("cache-dir", WRITES),
     ("cache-disk", FILLS),
@@ -140,6 +142,8 @@ const NOT_FROM_A_REPOSITORY: &[(&str, &str)] = &[
     ("max-uploads", FILLS),
     ("quota", FILLS),
     ("catalog", "it would choose which file of your machine is read"),
+    ("mirror-upstream", "it would have your machine fetch from others"),
+    ("mirror-allow", "it would have your machine fetch from others"),
     ("trust-embedded", "it would decide whose word is taken"),
     ("push", "a server would push what it names"),
     ("force", "it would do for you what you were to be asked for"),

@@ -212,7 +212,7 @@ pub(super) async fn read_part(routes: &Routes, source: &CatalogSource) -> Result
         catalog.places.extend(file.places(routes)?);
     }
     let order = |place: &Place| {
-        let tags = place.registry().tag_prefix().map(str::to_owned);
+        let tags = place.tag_prefix().to_owned();
         (place.target.identity.to_string(), place.repository.to_string(), tags)
     };
     catalog.places.sort_by_cached_key(order);

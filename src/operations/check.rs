@@ -10,7 +10,8 @@ use super::prepare::{self, Naming};
 use super::push::{self, PushRequest};
 use super::resolve::{self, OwnHosts};
 use super::routes::Routes;
-use crate::module::Host;
+use crate::artifact::DependencyLayer;
+use crate::module::{CuePath, Host};
 
 /// What a check looks at.
 #[derive(Clone, Debug)]
@@ -25,11 +26,22 @@ pub struct CheckRequest {
     pub strict: bool,
 }
 
+/// What came of a check.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+    /// What the module is called, where that is known.
+    pub module: Option<CuePath>,
+    /// What it needs, where that was looked up and is there.
+    pub dependencies: Option<Vec<DependencyLayer>>,
+}
+
 /// Everything that is wrong with a module; whether its dependencies are there too, where registries are given.
-pub async fn check(request: &CheckRequest, routes: Option<&Routes>) -> Result<Vec<Finding>> {
+pub async fn check(request: &CheckRequest, routes: Option<&Routes>) -> Result<Checked> {
     let prepared = match prepare::read(&request.source).await {
         Ok(prepared) => prepared,
-        Err(OperationError::Refused(findings)) => return Ok(findings),
+        Err(OperationError::Refused(findings)) => return Ok(Checked { findings, ..Checked::default() }),
         Err(error) => return Err(error),
     };
     let mut findings = prepared.findings.clone();
@@ -54,8 +66,11 @@ pub async fn check(request: &CheckRequest, routes: Option<&Routes>) -> Result<Ve
             resolve::opentofu(routes, &own, module, None, tofu).await
         }
         (None, Some(file), Some(routes)) => resolve::cue(routes, &prepared, file).await,
-        (None, ..) => return Ok(findings),
+        (None, ..) => return Ok(Checked { findings, ..Checked::default() }),
     };
+    let stated = prepared.module_file.as_ref().map(|file| file.module.base().clone());
+    let module = stated.or_else(|| named.as_ref().map(|named| named.module.path().clone()));
+    let mut dependencies = None;
     match resolution {
         Ok(resolution) => {
             if request.strict {
@@ -64,6 +79,7 @@ pub async fn check(request: &CheckRequest, routes: Option<&Routes>) -> Result<Ve
             if routes.is_some() {
                 let layers: Vec<_> = resolution.dependencies.into_iter().map(|found| found.layer).collect();
                 findings.extend(prepared.disagreements(&layers));
+                dependencies = Some(layers);
             }
         }
         Err(OperationError::Refused(refused)) => findings.extend(refused),
@@ -75,7 +91,7 @@ pub async fn check(request: &CheckRequest, routes: Option<&Routes>) -> Result<Ve
     {
         findings.extend(compare(request, routes).await?);
     }
-    Ok(findings)
+    Ok(Checked { findings, module, dependencies })
 }
 
 /// What a push of this very version would say of what is published.

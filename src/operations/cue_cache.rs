@@ -12,18 +12,17 @@ use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 use crate::archive::{Contents, ModuleKind, Tree};
-use crate::artifact::Content;
-use crate::module::{CuePath, ModuleFile, ModuleVersion, Version};
+use crate::module::{ModuleFile, ModuleVersion, Version};
 use crate::oci::Digest;
 
+use super::closure::{self, Needed};
 use super::cue_module;
 use super::download;
 use super::error::{OperationError, Result};
 use super::finding::Finding;
 use super::prepare::MODULE_FILE;
-use super::published::{self, StoredModule};
-use super::resolve::MAX_DEPENDENCIES;
-use super::routes::{ModuleName, Place, RouteError, Routes};
+use super::published::StoredModule;
+use super::routes::Routes;
 use super::{NoProgress, blocking};
 
 /// A module in the cache.
@@ -37,17 +36,6 @@ pub struct Cached {
     pub created: bool,
 }
 
-/// A module that is needed, and where its zip is.
-#[derive(Clone, Debug)]
-pub struct Needed {
-    /// The module and its version.
-    pub module: ModuleVersion,
-    /// The zip.
-    pub archive: Content,
-    /// A repository that has it.
-    pub place: Place,
-}
-
 /// A module that was fetched and is what it should be.
 struct Fetched {
     needed: Needed,
@@ -55,14 +43,15 @@ struct Fetched {
     module_file: Vec<u8>,
 }
 
-/// Puts a module and what it needs into the cache at `folder` (`CUE_CACHE_DIR`). Nothing is put there unless all of it is good.
-pub async fn fill(stored: &StoredModule, routes: &Routes, folder: &Path) -> Result<Vec<Cached>> {
+/// Puts a module and what it needs, which is [`everything`], into the cache at `folder` (`CUE_CACHE_DIR`). Nothing is put there unless all of it
+/// is good.
+pub async fn fill(stored: &StoredModule, everything: Vec<Needed>, folder: &Path) -> Result<Vec<Cached>> {
     let modules = folder.join("mod");
     // Beside what they become, so that they can be given their names.
     let incoming = modules.join("download");
     fs::create_dir_all(&incoming).map_err(OperationError::io(format!("making {}", incoming.display())))?;
     let mut fetched = Vec::new();
-    for needed in everything(stored, routes).await? {
+    for needed in everything {
         fetched.push(fetch(stored, needed, &incoming).await?);
     }
     blocking(move || {
@@ -74,7 +63,7 @@ pub async fn fill(stored: &StoredModule, routes: &Routes, folder: &Path) -> Resu
     .await
 }
 
-/// The module itself and the modules that its module file lists: as layers, else from beside it in the registry.
+/// The module itself and the modules that its module file lists, all of which `cue` knows.
 pub async fn everything(stored: &StoredModule, routes: &Routes) -> Result<Vec<Needed>> {
     let name = stored.name();
     let refused = |rule, message: String| OperationError::refused(Finding::general(rule, message));
@@ -95,48 +84,7 @@ pub async fn everything(stored: &StoredModule, routes: &Routes) -> Result<Vec<Ne
             ));
         }
     };
-    let Some(version) = stored.version.clone() else {
-        return Err(refused(
-            "module-version",
-            format!(
-                "{name} does not say its version; name it by its tag, or as `{}@VERSION`",
-                file.module.base()
-            ),
-        ));
-    };
-    let module = ModuleVersion::new(file.module.base().clone(), version);
-    let mut needed =
-        vec![Needed { module, archive: stored.artifact.archive.clone(), place: stored.place.clone() }];
-    needed.extend(stored.artifact.dependencies.iter().map(|layer| Needed {
-        module: layer.module.clone(),
-        archive: layer.archive.clone(),
-        place: stored.place.clone(),
-    }));
-    // The module itself is among the needed ones.
-    if file.deps.len() > MAX_DEPENDENCIES || needed.len() > MAX_DEPENDENCIES + 1 {
-        let message = format!("{name} needs more than {MAX_DEPENDENCIES} others");
-        return Err(refused("too-many-dependencies", message));
-    }
-    for entry in &file.deps {
-        let module = ModuleVersion::new(entry.path.base().clone(), entry.version.clone());
-        if needed.iter().any(|known| known.module == module) {
-            continue;
-        }
-        match beside(routes, module.base(), module.version()).await? {
-            Some(found) => needed.push(found),
-            None => {
-                return Err(OperationError::refused(Finding {
-                    file: Some(MODULE_FILE.to_owned()),
-                    line: Some(entry.line),
-                    rule: "dependency-missing",
-                    message: format!(
-                        "{name} needs `{module}`, which is neither a part of it nor beside it in the registry; push it with `--deps \
-                         inline`, or copy what it needs there"
-                    ),
-                }));
-            }
-        }
-    }
+    let needed = closure::everything(stored, file.module.base(), routes).await?;
     if let Some(known) = needed.iter().find(|known| !known.module.version().build().is_empty()) {
         return Err(refused(
             "module-version",
@@ -144,22 +92,6 @@ pub async fn everything(stored: &StoredModule, routes: &Routes) -> Result<Vec<Ne
         ));
     }
     Ok(needed)
-}
-
-/// A version of another module in its own repository.
-async fn beside(routes: &Routes, path: &CuePath, version: &Version) -> Result<Option<Needed>> {
-    let published = match published::find(routes, &ModuleName::Cue(path.clone())).await {
-        Err(OperationError::NoModule { .. } | OperationError::Route(RouteError::NoRegistry(_))) => {
-            return Ok(None);
-        }
-        published => published?,
-    };
-    let Some(tagged) = published.versions.iter().find(|tagged| tagged.version == *version) else {
-        return Ok(None);
-    };
-    let found = published.load(tagged).await?;
-    let module = ModuleVersion::new(path.clone(), version.clone());
-    Ok(Some(Needed { module, archive: found.artifact.archive, place: found.place }))
 }
 
 /// Fetches a zip, verified, and finds out whether it is that of the module.
@@ -265,8 +197,8 @@ fn place(fetched: Fetched, modules: &Path) -> Result<Cached> {
     Ok(Cached { module, digest: archive.digest, created })
 }
 
-/// Everybody who may read the folder may read the file, as where `cue` made it.
-fn give_name(file: NamedTempFile, path: &Path) -> Result<()> {
+/// Gives a file that is whole its name. Everybody who may read the folder may read the file, as where `cue` made it.
+pub(super) fn give_name(file: NamedTempFile, path: &Path) -> Result<()> {
     let writing = || OperationError::io(format!("writing {}", path.display()));
     #[cfg(unix)]
     {

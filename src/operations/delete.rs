@@ -120,17 +120,25 @@ pub fn own_way(error: &OperationError) -> Option<String> {
 /// The tags that go, with the manifests that they name, and the tags that stay.
 struct Doomed<'a> {
     place: &'a Place,
+    /// The same with the tags of everybody.
+    stored: Place,
     tags: Vec<(Tag, Digest)>,
+    /// As they are stored.
     others: Vec<Tag>,
 }
 
 impl<'a> Doomed<'a> {
     async fn find(published: &'a Published, version: &Version) -> Result<Self> {
         let place = &published.place;
-        let all = place.registry().all_tags(&place.repository, published::MAX_TAGS).await;
+        // The tags of everybody: a manifest that goes is to be nobody else's.
+        let stored = place.as_stored();
+        let all = stored.registry().all_tags(&place.repository, published::MAX_TAGS).await;
         let all = all.map_err(OperationError::registry(place.name()))?;
+        let prefixed = place.registry().prefixed();
+        let seen = |tag: &Tag| prefixed.map_or_else(|| Some(tag.clone()), |prefixed| prefixed.seen(tag));
+        let own: Vec<Tag> = all.iter().filter_map(seen).collect();
         let (mut tags, mut foreign) = (Vec::new(), None);
-        for tag in artifact::tags_of(version, &all) {
+        for tag in artifact::tags_of(version, &own) {
             let reference = Reference::Tag(tag.clone());
             let is_mark = published.marks(version).contains(&tag);
             match published::load_reference(place, &reference).await {
@@ -157,8 +165,11 @@ impl<'a> Doomed<'a> {
         {
             return Err(error);
         }
-        let others = all.into_iter().filter(|tag| !tags.iter().any(|(doomed, _)| doomed == tag)).collect();
-        let mut doomed = Self { place, tags, others };
+        let is_doomed = |tag: &Tag| {
+            seen(tag).is_some_and(|tag| tags.iter().any(|(doomed, _): &(Tag, Digest)| *doomed == tag))
+        };
+        let others = all.into_iter().filter(|tag| !is_doomed(tag)).collect();
+        let mut doomed = Self { place, stored, tags, others };
         doomed.take_referrers().await?;
         Ok(doomed)
     }
@@ -266,9 +277,9 @@ impl<'a> Doomed<'a> {
 
     /// The manifest at a tag, and those that it lists.
     async fn needed_by(&self, tag: &Tag) -> Result<Vec<Digest>> {
-        let (registry, repository) = (self.place.registry(), &self.place.repository);
+        let (registry, repository) = (self.stored.registry(), &self.stored.repository);
         let reference = Reference::Tag(tag.clone());
-        let failed = || OperationError::registry(self.place.reference(&reference));
+        let failed = || OperationError::registry(self.stored.reference(&reference));
         let ManifestHead { media_type, digest, .. } =
             match registry.manifest_head(repository, &reference).await {
                 Ok(head) => head,

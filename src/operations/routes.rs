@@ -268,6 +268,18 @@ impl Place {
         &*self.target.registry
     }
 
+    /// What stands in front of the module's tags, where others share the repository.
+    pub fn tag_prefix(&self) -> &str {
+        self.registry().prefixed().map_or("", PrefixedTags::prefix)
+    }
+
+    /// The repository as it is stored, with the tags of everybody in it.
+    #[must_use]
+    pub fn as_stored(&self) -> Self {
+        let registry = self.registry().prefixed().map_or(&self.target.registry, PrefixedTags::inner);
+        Self { target: Target { registry: Arc::clone(registry), ..self.target.clone() }, ..self.clone() }
+    }
+
     /// The repository's name below the registry's prefix: what rules and patterns are about.
     pub fn below_prefix(&self) -> &str {
         let name = self.repository.as_str();
@@ -286,7 +298,7 @@ impl Place {
     pub fn reference(&self, reference: &crate::oci::Reference) -> String {
         match reference {
             crate::oci::Reference::Tag(tag) => {
-                format!("{}:{}{tag}", self.name(), self.registry().tag_prefix().unwrap_or_default())
+                format!("{}:{}{tag}", self.name(), self.tag_prefix())
             }
             crate::oci::Reference::Digest(digest) => format!("{}@{digest}", self.name()),
         }
@@ -297,7 +309,7 @@ impl PartialEq for Place {
     fn eq(&self, other: &Self) -> bool {
         self.target.identity == other.target.identity
             && self.repository == other.repository
-            && self.registry().tag_prefix() == other.registry().tag_prefix()
+            && self.tag_prefix() == other.tag_prefix()
     }
 }
 
@@ -307,7 +319,7 @@ impl std::hash::Hash for Place {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         self.target.identity.hash(state);
         self.repository.hash(state);
-        self.registry().tag_prefix().hash(state);
+        self.tag_prefix().hash(state);
     }
 }
 
@@ -525,7 +537,10 @@ impl Routes {
             return false;
         }
         // A name that is no path gives nobody rights by it.
-        if self.is_encoded(&holder.target) {
+        let is_hidden = |(target, encoding): (&Target, &Encoding)| {
+            target.is_same(&holder.target) && *encoding.path() != PathEncoding::Path
+        };
+        if self.encodings().any(is_hidden) {
             return false;
         }
         // Where a repository is below a host's name, rights to push are given by that name. The placeholder host, which stands for any
@@ -543,7 +558,7 @@ impl Routes {
         }
     }
 
-    /// Whether there are modules in a registry of which the names of their repositories do not say which they are.
+    /// Whether there are modules in a registry that are not called what they are, by their repositories or their tags.
     pub fn is_encoded(&self, target: &Target) -> bool {
         self.encodings().any(|(other, encoding)| other.is_same(target) && !encoding.is_plain())
     }

@@ -81,8 +81,8 @@ pub trait Registry: Send + Sync {
         None
     }
 
-    /// What stands in front of every tag of this registry where it is stored, and is not seen here.
-    fn tag_prefix(&self) -> Option<&str> {
+    /// What this is where its tags are stored with something in front of them that is not seen here.
+    fn prefixed(&self) -> Option<&PrefixedTags> {
         None
     }
 

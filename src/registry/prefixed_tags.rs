@@ -1,8 +1,11 @@
 //! A registry of which one sees the tags that begin with some text, and without it: what is stored as `cue-v1.0.0` is `v1.0.0` here.
 //!
-//! Several collections of tags share a repository so without knowing of each other. Manifests by digest and blobs are what they are below.
+//! Several collections of tags share a repository so without knowing of each other. Manifests by digest and blobs are what they are below,
+//! and so are the tags that clients make of digests.
 
 use std::sync::Arc;
+
+use bytes::Bytes;
 
 use super::{
     Answer, Blob, BlobRequest, BlobSource, ByteStream, ManifestHead, NewManifest, Page, PageRequest,
@@ -26,8 +29,21 @@ impl PrefixedTags {
         }
     }
 
+    /// What stands in front of the tags.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The registry below.
+    pub fn inner(&self) -> &SharedRegistry {
+        &self.inner
+    }
+
     /// A tag as it is stored.
-    fn stored(&self, tag: &Tag) -> Result<Tag> {
+    pub fn stored(&self, tag: &Tag) -> Result<Tag> {
+        if names_a_digest(tag) {
+            return Ok(tag.clone());
+        }
         let text = format!("{}{tag}", self.prefix);
         text.parse().map_err(|error| RegistryError::Refused(format!("{error}")))
     }
@@ -40,14 +56,27 @@ impl PrefixedTags {
     }
 
     /// A stored tag as it is seen; `None` for one of somebody else.
-    fn seen(&self, tag: &Tag) -> Option<Tag> {
+    pub fn seen(&self, tag: &Tag) -> Option<Tag> {
+        if names_a_digest(tag) {
+            return Some(tag.clone());
+        }
         tag.as_str().strip_prefix(&self.prefix)?.parse().ok()
     }
 }
 
+/// Whether a tag is about a manifest by its digest, as lists of referrers and signatures are: whose it is, the digest says.
+fn names_a_digest(tag: &Tag) -> bool {
+    let text = tag.as_str();
+    let rest = text.strip_prefix("sha256-").or_else(|| text.strip_prefix("sha512-"));
+    rest.is_some_and(|rest| {
+        let hex = rest.split('.').next().unwrap_or_default();
+        hex.len() >= 64 && hex.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+    })
+}
+
 impl Registry for PrefixedTags {
-    fn tag_prefix(&self) -> Option<&str> {
-        Some(&self.prefix)
+    fn prefixed(&self) -> Option<&PrefixedTags> {
+        Some(self)
     }
 
     /// The page is one of the registry below: it has fewer entries where others share the repository.
@@ -131,6 +160,10 @@ impl Registry for PrefixedTags {
 
     fn blob_size<'a>(&'a self, repository: &'a Repository, digest: &'a Digest) -> Answer<'a, u64> {
         self.inner.blob_size(repository, digest)
+    }
+
+    fn blob_in_memory(&self, repository: &Repository, digest: &Digest) -> Option<Bytes> {
+        self.inner.blob_in_memory(repository, digest)
     }
 
     fn blob_url<'a>(&'a self, repository: &'a Repository, digest: &'a Digest) -> Answer<'a, url::Url> {

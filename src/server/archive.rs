@@ -105,6 +105,17 @@ pub(super) async fn location(
     {
         return Ok(location);
     }
+    link(app, route, file, place, content)
+}
+
+/// The link itself, also to what is no blob yet.
+pub(super) fn link(
+    app: &App,
+    route: Route,
+    file: &str,
+    place: &Place,
+    content: &Content,
+) -> Result<String, ApiError> {
     let target = &place.target;
     let registry = app.installer.routes().targets().position(|known| known.identity == target.identity);
     let link = ArchiveLink {

@@ -19,6 +19,8 @@ use crate::oci::{Digest, Repository};
 const MODULE_ARCHIVE: &str = "archive of a module";
 /// The same for a provider's.
 const PROVIDER_ARCHIVE: &str = "archive of a provider";
+/// The same for one that is at its origin.
+const ORIGIN_ARCHIVE: &str = "archive of a provider at its origin";
 
 /// Where a link is good: the sort of route, and what stands in its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +33,11 @@ impl Route {
     /// The route of a module's zip; the parts of its path that are no constants.
     pub(super) fn module_archive<const N: usize>(path: [&str; N]) -> Self {
         Self { purpose: MODULE_ARCHIVE, path: path.map(str::to_owned).into() }
+    }
+
+    /// The route of a zip that was at a provider's origin, likewise.
+    pub(super) fn origin_archive<const N: usize>(path: [&str; N]) -> Self {
+        Self { purpose: ORIGIN_ARCHIVE, path: path.map(str::to_owned).into() }
     }
 
     /// The route of a provider's zip, likewise.

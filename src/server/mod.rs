@@ -57,6 +57,7 @@ use tower_http::timeout::{RequestBodyTimeoutLayer, TimeoutBody};
 use crate::oci::Repository;
 use crate::operations::cue_view::CueMemory;
 use crate::operations::install::Installer;
+use crate::operations::providers::upstream::Upstream;
 use crate::operations::routes::Place;
 use crate::registry::SharedRegistry;
 pub use access::{Access, Guard};
@@ -133,6 +134,8 @@ pub struct App {
     pub installer: Installer,
     /// How the server is run.
     pub options: ServerOptions,
+    /// What looks for providers that the registry lacks.
+    upstream: Option<Arc<Upstream>>,
     /// What readiness asks: the registries themselves, without what is kept of them.
     behind: Vec<SharedRegistry>,
     answers: rendered::KeptAnswers,
@@ -152,6 +155,7 @@ impl App {
             behind: vec![Arc::clone(&registry)],
             registry,
             installer,
+            upstream: None,
             gate: limits::Gate::new(&options.limits),
             options,
             metrics: Arc::default(),
@@ -179,6 +183,12 @@ impl App {
     #[must_use]
     pub fn over(self, behind: Vec<SharedRegistry>) -> Self {
         Self { behind, ..self }
+    }
+
+    /// Looks for providers that the registry lacks.
+    #[must_use]
+    pub fn with_upstream(self, upstream: Option<Arc<Upstream>>) -> Self {
+        Self { upstream, ..self }
     }
 
     /// Counts into these numbers, which others count into too.

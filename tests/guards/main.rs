@@ -57,6 +57,7 @@ const LISTS: &[(&str, &str)] = &[
     ("paths", include_str!("paths.toml")),
     ("remote", include_str!("remote.toml")),
     ("store", include_str!("store.toml")),
+    ("upstream", include_str!("upstream.toml")),
     ("zips", include_str!("zips.toml")),
 ];
 

@@ -16,6 +16,7 @@ mod foreign;
 mod hostile;
 mod interrupted_push;
 mod limits;
+mod lock;
 mod login;
 mod metrics;
 mod modules_access;

@@ -4,6 +4,7 @@ mod access;
 mod archives;
 mod cache;
 mod limits;
+mod mirror;
 mod search;
 mod tls;
 
@@ -17,6 +18,7 @@ use self::access::AccessOptions;
 use self::archives::ArchiveOptions;
 use self::cache::CacheOptions;
 use self::limits::LimitOptions;
+use self::mirror::MirrorOptions;
 use self::search::SearchOptions;
 use self::tls::TlsOptions;
 use super::Context;
@@ -79,6 +81,9 @@ pub struct Serve {
     /// What keeps the server within bounds
     #[command(flatten)]
     pub limits: LimitOptions,
+    /// Providers that the registry lacks
+    #[command(flatten)]
+    pub mirror: MirrorOptions,
     /// How modules without a repository of their own are found
     #[command(flatten)]
     pub search: SearchOptions,
@@ -120,6 +125,7 @@ impl Serve {
         let host = self.host.as_deref().map(parse_host).transpose()?;
         let limits = self.limits.limits()?;
         let search_options = self.search.options(context)?;
+        let mirrored = self.mirror.options(context)?;
         self.access.check(self.listen, self.allow_anonymous)?;
         // From here on the signal to read files again does not end the process.
         let (hangups, mut reloads) = (Hangups::listen(), Reloads::default());
@@ -192,6 +198,7 @@ impl Serve {
             })?;
         }
         access::reload_at_hangup(options.access.clone());
+        let upstream = mirror::upstream(mirrored, &routes);
         let routes = kept(routes, cache.as_ref(), &metrics);
         let search = Arc::new(Search::new(&routes, search_options));
         count_left_out(&metrics, &search);
@@ -200,7 +207,9 @@ impl Serve {
             async move { search.run().await }
         });
         let installer = Installer::new(routes, host, search, cache);
-        let app = Arc::new(App::new(registry, installer, options).over(behind).with_metrics(metrics));
+        let app = Arc::new(
+            App::new(registry, installer, options).over(behind).with_metrics(metrics).with_upstream(upstream),
+        );
         tokio::spawn(reloads.run(hangups));
         if let Some(listener) = metrics_listener {
             if let Ok(address) = listener.local_addr() {

@@ -10,8 +10,9 @@ use bytes::Bytes;
 use crate::archive::ModuleKind;
 use crate::artifact::{self, Content, DependencyLayer, TaggedVersion, form};
 use crate::module::Constraint;
-use crate::module::{Host, ModuleVersion, TofuAddress};
+use crate::module::{Host, ModuleVersion};
 use crate::oci::{Digest, IMAGE_MANIFEST, Manifest, ManifestError, Reference, Tag};
+use crate::operations::closure::name_of;
 use crate::operations::error::{OperationError, Result};
 use crate::operations::finding::Finding;
 use crate::operations::published::{self, DependencyForm, StoredModule};
@@ -175,15 +176,6 @@ impl Copier {
             Err(OperationError::NoModule { .. } | OperationError::Route(_)) => Ok(None),
             Err(error) => Err(error),
         }
-    }
-}
-
-/// The module that a version is of.
-pub(super) fn name_of(version: &ModuleVersion) -> ModuleName {
-    let path = version.base().clone();
-    match TofuAddress::from_cue_path(&path) {
-        Some(address) => ModuleName::Tofu { address, path },
-        None => ModuleName::Cue(path),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::artifact::TaggedVersion;
 use crate::module::{Address, AddressAt, Constraint, CuePath, ModuleVersion, Version, VersionQuery};
 use crate::oci::{Manifest, Reference, Repository, Tag};
 use crate::operations::catalog::{self, CatalogSource};
+use crate::operations::closure::name_of;
 use crate::operations::error::{OperationError, Result};
 use crate::operations::finding::Finding;
 use crate::operations::list;
@@ -17,7 +18,6 @@ use crate::operations::published::{self, Published};
 use crate::operations::routes::{ModuleName, Place, RouteError, Target};
 use crate::registry::RegistryError;
 
-use super::form::name_of;
 use super::pair::{Pair, Part};
 use super::version::not_ours;
 use super::{Copier, FailedCopy, REPOSITORIES_AT_ONCE, Source, expect_no_panic};

@@ -9,6 +9,7 @@ pub mod mirror;
 pub mod package;
 pub mod pull;
 pub mod push;
+pub mod upstream;
 
 use std::collections::BTreeSet;
 

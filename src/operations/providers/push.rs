@@ -101,6 +101,20 @@ pub async fn push(
     Push { address, version, place, tag, progress }.run(&packages, request.dry_run).await
 }
 
+/// Pushes packages that were read already.
+pub(super) async fn push_packages(
+    routes: &Routes,
+    address: &ProviderAddress,
+    version: &Version,
+    packages: &BTreeMap<ProviderPlatform, Package>,
+    progress: Arc<dyn Progress>,
+) -> Result<PushedProvider> {
+    let tag = artifact::provider_tag(version)?;
+    let place = routes.provider_place(address)?;
+    let (address, version) = (address.clone(), version.clone());
+    Push { address, version, place, tag, progress }.run(packages, false).await
+}
+
 /// The zips by their systems, every one checked.
 async fn read_packages(
     request: &ProviderPush,

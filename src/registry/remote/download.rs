@@ -182,7 +182,7 @@ pub(super) fn other_range(client: &Client) -> RegistryError {
 }
 
 /// How fast a transfer is, over the time that was waited for it.
-struct Pace {
+pub(super) struct Pace {
     /// Over so long it is looked at: a pause alone is not slow.
     window: Duration,
     /// Bytes a second.
@@ -192,12 +192,12 @@ struct Pace {
 }
 
 impl Pace {
-    fn new(idle: Duration, least: u64) -> Self {
+    pub(super) fn new(idle: Duration, least: u64) -> Self {
         Self { window: idle.saturating_mul(2), least, waited: Duration::ZERO, came: 0 }
     }
 
     /// Counts a piece that was waited for so long.
-    fn is_too_slow(&mut self, waited: Duration, length: u64) -> bool {
+    pub(super) fn is_too_slow(&mut self, waited: Duration, length: u64) -> bool {
         self.waited += waited;
         self.came += length;
         if self.waited < self.window {

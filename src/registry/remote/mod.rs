@@ -39,6 +39,7 @@ mod retry;
 #[cfg(test)]
 mod scripted;
 mod sending;
+mod site;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -71,6 +72,7 @@ pub use self::proxies::{Proxies, ProxyError};
 pub use self::retry::RetryPolicy;
 pub use self::tls::{TlsError, TlsOptions, install_crypto_provider};
 pub use self::transport::Timeouts;
+pub use site::{Document as SiteDocument, File as SiteFile, Site};
 
 /// What is known of a registry before it is spoken to.
 #[derive(Clone, Debug)]

@@ -108,3 +108,63 @@ fn nothing_is_cached_of_a_module_that_is_not_whole_or_not_itself() {
     let written = std::fs::read_dir(cue.cache().join("mod/download"));
     assert_eq!(written.map_or(0, Iterator::count), 0);
 }
+
+#[test]
+fn two_files_that_were_carried_are_used_together_without_a_registry() {
+    let Some(cue) = Cue::new() else { return };
+    let ocimod = Ocimod::new();
+    let store = format!("dir:{}", ocimod.folder("store").display());
+    publish(&ocimod, &store, &[]);
+    // `side` needs a later version of what `top` needs.
+    for name in ["top", "side"] {
+        let file = format!("layout:{}", ocimod.home.path().join(format!("{name}.tar")).display());
+        let address = format!("acme.example/net/{name}@v1.0.0");
+        ocimod.run(["copy", &address, "--from", &store, "--to", &file]).success();
+        let pulled = pull(&ocimod, &cue, &file, &[&address]).success().json();
+        assert!(pulled["cached"].as_array().unwrap().len() > 1, "{pulled}");
+    }
+    let user = ocimod.folder("user");
+    let deps = [("leaf", "v1.1.0"), ("mid", "v1.0.0"), ("side", "v1.0.0"), ("top", "v1.0.0")];
+    let deps = deps.map(|(name, version)| (path_of(name), version));
+    let deps: Vec<_> = deps.iter().map(|(path, version)| (path.as_str(), *version)).collect();
+    module(&user, "user.example/main@v0", &deps, &[("main.cue", &says("main", "user", &["top", "side"]))]);
+    for verb in [&["mod", "tidy", "--check"][..], &["vet", "."], &["eval", "."]] {
+        cue.run("none", &user, verb).success();
+    }
+    let heard = json!(["user", ["top1.0.0", ["mid1.0.0", ["leaf1.1.0"]]], ["side1.0.0", ["leaf1.1.0"]]]);
+    assert_eq!(said(&cue, "none", &user), heard);
+}
+
+#[cfg(unix)]
+#[test]
+fn both_programs_fill_one_cache_at_a_time() {
+    let Some(cue) = Cue::new() else { return };
+    let ocimod = Ocimod::new();
+    let store = format!("dir:{}", ocimod.folder("store").display());
+    publish(&ocimod, &store, &[]);
+    let serve = ocimod.serve(["--registry", &store]);
+    let view = format!("{}/cue.mod", serve.address);
+    let user = ocimod.folder("user");
+    let deps = ["leaf", "mid", "top"].map(path_of);
+    let deps: Vec<_> = deps.iter().map(|path| (path.as_str(), "v1.0.0")).collect();
+    module(&user, "user.example/main@v0", &deps, &[("main.cue", &says("main", "user", &["top"]))]);
+    std::thread::scope(|scope| {
+        for number in 0..6 {
+            let (cue, ocimod, view, user, store) = (&cue, &ocimod, &view, &user, &store);
+            scope.spawn(move || {
+                if number % 2 == 0 {
+                    cue.run(view, user, &["export", "."]).success();
+                } else {
+                    pull(ocimod, cue, store, &[TOP]).success();
+                }
+            });
+        }
+    });
+    // Whoever was first, what is there is whole, and the same for both.
+    let again = pull(&ocimod, &cue, &store, &[TOP]).success().json();
+    assert!(again["cached"].as_array().unwrap().iter().all(|cached| cached["created"] == json!(false)));
+    assert_eq!(said(&cue, "none", &user), json!(["user", ["top1.0.0", ["mid1.0.0", ["leaf1.0.0"]]]]));
+    let left = std::fs::read_dir(cue.cache().join("mod/download")).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().starts_with(".ocimod-")), "{left:?}");
+}

@@ -165,6 +165,38 @@ fn modules_are_copied_from_one_encoding_to_another() {
     assert_eq!(modules, [TOP, LEAF]);
 }
 
+#[test]
+fn what_is_deleted_takes_nothing_of_others_in_the_same_repository_along() {
+    let Some(registry) = DockerRegistry::start() else { return };
+    let ocimod = Ocimod::new();
+    let (leaf, top) = folders(&ocimod);
+    for (name, setting) in settings(&registry.address).into_iter().filter(|(name, _)| name.contains("hash")) {
+        ocimod.push(&setting, &leaf, &format!("{LEAF}@v2.0.1"), &[]);
+        ocimod.push(&setting, &top, &format!("{TOP}@v0.3.0"), &["--deps", "none"]);
+        // The marks of both are the same bytes, and this registry deletes manifests alone.
+        for address in [format!("{LEAF}@v2.0.1"), format!("{TOP}@v0.3.0")] {
+            say(&ocimod, &setting, &["yank", &address]).success();
+        }
+        let deleted = say(&ocimod, &setting, &["delete", &format!("{TOP}@v0.3.0")]);
+        let versions = |module: &str| {
+            let listed = say(&ocimod, &setting, &["list", module, "--format", "json"]);
+            (listed.status == Some(0)).then(|| listed.json()["versions"].clone())
+        };
+        let of_leaf = versions(LEAF).unwrap();
+        assert_eq!(
+            (&of_leaf[0]["version"], &of_leaf[0]["yanked"]),
+            (&json!("2.0.1"), &json!(true)),
+            "{name}"
+        );
+        if name == "hash-as-repo" {
+            deleted.success();
+            assert_eq!(versions(TOP), None, "{name}");
+        } else {
+            assert!(deleted.fails_with(4).stderr.contains("[manifest-shared]"), "{name}");
+        }
+    }
+}
+
 /// A server that knows one token, and a home in which `cue login` has kept it.
 #[test]
 fn a_login_of_cue_opens_its_own_registry_and_no_other() {

@@ -215,3 +215,31 @@ fn modules_are_mirrored_to_another_registry_and_back() {
     let listed = again.run(["list", "--registry", &empty, "--format", "json"]).success().json();
     assert_eq!(listed["modules"].as_array().unwrap().len(), 4, "{listed}");
 }
+
+#[test]
+fn who_may_not_publish_into_the_view_is_told_why() {
+    let (Some(cue), Some(registry)) = (Cue::new(), DockerRegistry::start()) else { return };
+    let ocimod = Ocimod::new();
+    let folder = ocimod.folder("leaf");
+    module(&folder, &path_of("leaf"), &[], &[("a.cue", &says("leaf", "leaf", &[]))]);
+    // Over a registry elsewhere the view is for reading.
+    let serve = ocimod.serve(["--registry", &registry.address]);
+    let refused = cue.run(&view(&serve), &folder, &["mod", "publish", "v1.0.0"]).fails_with(1);
+    assert!(refused.stderr.contains("405"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("not supported here"), "{}", refused.stderr);
+    let listed = ocimod.run(["list", "--registry", &registry.address, "acme.example/net/leaf"]);
+    listed.fails_with(3);
+    // Over the embedded one it takes the right to push.
+    let hash = ocimod::operations::access::TokenHash::of("a-token-to-read").unwrap().to_hex();
+    let access = ocimod.home.path().join("access.toml");
+    std::fs::write(&access, format!("[[token]]\nname = 'reader'\nsha256 = '{hash}'\nallow = ['read']\n"))
+        .unwrap();
+    let store = format!("dir:{}", ocimod.folder("store").display());
+    let serve = ocimod.serve(["--registry", &store, "--access", &access.display().to_string()]);
+    let auths =
+        json!({ "auths": { &serve.address: { "username": "reader", "password": "a-token-to-read" } } });
+    let mut command = cue.command(&view(&serve), &folder);
+    let refused =
+        run(command.env("DOCKER_AUTH_CONFIG", auths.to_string()).args(["mod", "publish", "v1.0.0"]));
+    assert!(refused.fails_with(1).stderr.contains("403"));
+}

@@ -299,7 +299,7 @@ async fn zips_are_had_by_the_ways_of_modules_and_downloads_are_counted() {
 }
 
 /// The provider that works without a network, as its releases are packed, and stand-ins for two other systems.
-fn time_provider(folder: &Path) -> Option<[PathBuf; 3]> {
+pub(super) fn time_provider(folder: &Path) -> Option<[PathBuf; 3]> {
     let program = std::fs::read(clients::find("terraform-provider-time")?).unwrap();
     let os = if cfg!(target_os = "linux") { "linux" } else { "darwin" };
     let architecture = if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" };
@@ -310,16 +310,22 @@ fn time_provider(folder: &Path) -> Option<[PathBuf; 3]> {
 }
 
 /// A root module that needs the provider, and a client that installs it by `method` alone.
-struct Root {
+pub(super) struct Root {
     tofu: PathBuf,
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
     trusted: PathBuf,
 }
 
-const HOST: &str = "registry.opentofu.org";
+pub(super) const HOST: &str = "registry.opentofu.org";
 
 impl Root {
-    fn new(tofu: &Path, folder: PathBuf, trusted: &Path, version: &str, installation: &str) -> Self {
+    pub(super) fn new(
+        tofu: &Path,
+        folder: PathBuf,
+        trusted: &Path,
+        version: &str,
+        installation: &str,
+    ) -> Self {
         let main = format!(
             "terraform {{\n  required_providers {{\n    time = {{\n      source  = \"{HOST}/hashicorp/time\"\n      version = \"{version}\"\n    }}\n  }}\n}}\n\n\
              resource \"time_static\" \"it\" {{\n  rfc3339 = \"2020-02-12T06:36:13Z\"\n}}\n\n\
@@ -338,7 +344,7 @@ impl Root {
         std::fs::write(&file, format!("{text}{more}")).unwrap();
     }
 
-    fn command(&self) -> Command {
+    pub(super) fn command(&self) -> Command {
         let mut command = isolated(&self.tofu, &self.folder);
         command
             .current_dir(&self.folder)
@@ -349,30 +355,30 @@ impl Root {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Answer {
+    pub(super) fn run(&self, arguments: &[&str]) -> Answer {
         run(self.command().args(arguments))
     }
 
-    fn init(&self) -> Answer {
+    pub(super) fn init(&self) -> Answer {
         self.run(&["init", "-no-color", "-input=false"])
     }
 
     /// Applies, and answers what came of it.
-    fn year(&self) -> Value {
+    pub(super) fn year(&self) -> Value {
         self.run(&["apply", "-no-color", "-input=false", "-auto-approve"]).success();
         self.run(&["output", "-json", "year"]).success().json()
     }
 
-    fn lock(&self) -> String {
+    pub(super) fn lock(&self) -> String {
         std::fs::read_to_string(self.folder.join(".terraform.lock.hcl")).unwrap_or_default()
     }
 }
 
-fn network_mirror(serve: &Serve) -> String {
+pub(super) fn network_mirror(serve: &Serve) -> String {
     format!("  network_mirror {{\n    url = \"https://{}/v1/mirror/\"\n  }}\n", serve.address)
 }
 
-fn name_of(tofu: &Path) -> String {
+pub(super) fn name_of(tofu: &Path) -> String {
     tofu.file_name().unwrap().to_string_lossy().into_owned()
 }
 

@@ -5,10 +5,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::mirror::{HOST, Root, name_of, time_provider};
 use super::packages::{package, zip};
 use super::{TIME, h1, platforms, provider, refused, store, text, zh};
+use crate::support::clients;
 use crate::support::docker_registry::DockerRegistry;
 use crate::support::ocimod::Ocimod;
+use crate::support::origin::Origin;
+use crate::support::process::run;
 
 /// A folder as `tofu providers mirror` of 1.11 (`h1:` alone) or 1.12 (both hashes) writes it.
 struct Mirror {
@@ -150,6 +154,31 @@ fn a_folder_goes_in_and_comes_out() {
 fn a_folder_goes_into_a_registry_of_others_and_comes_out() {
     if let Some(registry) = DockerRegistry::start() {
         round_trip(&format!("{}+insecure", registry.address));
+    }
+}
+
+/// The clients themselves write the folder here, of a provider that they have from its origin.
+#[test]
+fn what_clients_mirror_goes_in_and_comes_out() {
+    for tofu in clients::tofus() {
+        let name = name_of(&tofu);
+        let (ocimod, registry) = store();
+        let Some(zips) = time_provider(&ocimod.folder("zips")) else { return };
+        let origin = Origin::start(&ocimod, HOST, "hashicorp/time", "0.14.2", zips.to_vec());
+        let folder = ocimod.folder("root");
+        let root = Root::new(&tofu, folder.clone(), Path::new(""), "0.14.2", "  direct {}\n");
+        let platform = |zip: &PathBuf| {
+            zip.file_stem().unwrap().to_str().unwrap().split_once("0.14.2_").unwrap().1.to_owned()
+        };
+        let mut mirror = root.command();
+        mirror.envs(origin.variables()).args(["providers", "mirror"]);
+        mirror.args(zips.iter().map(|zip| format!("-platform={}", platform(zip)))).arg("written");
+        run(&mut mirror).success();
+        let written = folder.join("written");
+        let imported = provider(&ocimod, &registry, &["import", text(&written)]);
+        assert_eq!(imported["imported"][0]["platforms"].as_array().unwrap().len(), 3, "{name}");
+        provider(&ocimod, &registry, &["export", "site"]);
+        assert_eq!(meaning(&ocimod.home.path().join("site")), meaning(&written), "{name}");
     }
 }
 

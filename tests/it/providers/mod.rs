@@ -3,6 +3,7 @@
 mod mirror;
 mod mirrors;
 pub(crate) mod packages;
+mod upstream;
 mod yank;
 
 use std::path::{Path, PathBuf};

@@ -6,6 +6,8 @@ pub(crate) mod cue;
 pub(crate) mod docker_registry;
 pub(crate) mod modules;
 pub(crate) mod ocimod;
+pub(crate) mod openpgp;
+pub(crate) mod origin;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod tls;

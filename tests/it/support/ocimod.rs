@@ -58,6 +58,16 @@ impl Ocimod {
     /// Starts `ocimod serve` on a free port.
     #[track_caller]
     pub(crate) fn serve<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Serve {
+        self.serve_with(&[], arguments)
+    }
+
+    /// The same with these variables.
+    #[track_caller]
+    pub(crate) fn serve_with<'a>(
+        &self,
+        variables: &[(&str, &str)],
+        arguments: impl IntoIterator<Item = &'a str>,
+    ) -> Serve {
         let address_file = self
             .home
             .path()
@@ -66,7 +76,8 @@ impl Ocimod {
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--print-address"])
             .arg(&address_file)
-            .args(arguments);
+            .args(arguments)
+            .envs(variables.iter().copied());
         let server = Server::start(&mut command);
         let end = std::time::Instant::now() + std::time::Duration::from_mins(1);
         let mut serve = Serve { address: String::new(), server };
