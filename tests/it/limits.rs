@@ -149,7 +149,7 @@ async fn a_full_store_says_so_and_loses_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_the_servers_quota_and_the_folders_the_smaller_counts() {
     for (own, folders, room) in
-        [("50KiB", None, 50), ("50KiB", Some(20), 20), ("20KiB", Some(50), 20), ("0", Some(50), 0)]
+        [("50KiB", None, 50), ("50KiB", Some(20), 20), ("20KiB", Some(50), 20), ("1KiB", Some(50), 1)]
     {
         let ocimod = Ocimod::new();
         drop(serve(&ocimod, &[]));
