@@ -64,10 +64,11 @@ fn meaning(root: &Path) -> BTreeMap<String, Result<Value, Vec<u8>>> {
             if let Ok(Value::Object(document)) = &mut read
                 && let Some(Value::Object(archives)) = document.get_mut("archives")
             {
-                // Of several hashes any will do, and older releases write one.
-                archives
-                    .values_mut()
-                    .for_each(|archive| archive["hashes"].as_array_mut().unwrap().truncate(1));
+                // Of several hashes any will do: some releases write `h1:` alone, and others both, in one order or the other.
+                for archive in archives.values_mut() {
+                    let hashes = archive["hashes"].as_array_mut().unwrap();
+                    hashes.retain(|hash| hash.as_str().is_some_and(|hash| hash.starts_with("h1:")));
+                }
             }
             (name, read)
         })
@@ -178,7 +179,8 @@ fn what_clients_mirror_goes_in_and_comes_out() {
         let imported = provider(&ocimod, &registry, &["import", text(&written)]);
         assert_eq!(imported["imported"][0]["platforms"].as_array().unwrap().len(), 3, "{name}");
         provider(&ocimod, &registry, &["export", "site"]);
-        assert_eq!(meaning(&ocimod.home.path().join("site")), meaning(&written), "{name}");
+        let (exported, written) = (meaning(&ocimod.home.path().join("site")), meaning(&written));
+        assert!(exported == written, "{name}: {:?} and {:?}", exported.keys(), written.keys());
     }
 }
 
