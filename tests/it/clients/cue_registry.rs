@@ -169,28 +169,27 @@ fn modules_are_copied_from_one_encoding_to_another() {
 fn what_is_deleted_takes_nothing_of_others_in_the_same_repository_along() {
     let Some(registry) = DockerRegistry::start() else { return };
     let ocimod = Ocimod::new();
-    let (leaf, top) = folders(&ocimod);
+    let (leaf, other) = (folders(&ocimod).0, ocimod.folder("other"));
+    let path = "b.example.com/other";
+    module(&other, &format!("{path}@v2"), &[], &[("other.cue", "package other\n\nsays: \"other\"\n")]);
     for (name, setting) in settings(&registry.address).into_iter().filter(|(name, _)| name.contains("hash")) {
-        ocimod.push(&setting, &leaf, &format!("{LEAF}@v2.0.1"), &[]);
-        ocimod.push(&setting, &top, &format!("{TOP}@v0.3.0"), &["--deps", "none"]);
-        // The marks of both are the same bytes, and this registry deletes manifests alone.
-        for address in [format!("{LEAF}@v2.0.1"), format!("{TOP}@v0.3.0")] {
+        // The marks of one version are the same bytes for both, and this registry deletes manifests alone.
+        for (folder, module) in [(&leaf, LEAF), (&other, path)] {
+            let address = format!("{module}@v2.0.1");
+            ocimod.push(&setting, folder, &address, &[]);
             say(&ocimod, &setting, &["yank", &address]).success();
         }
-        let deleted = say(&ocimod, &setting, &["delete", &format!("{TOP}@v0.3.0")]);
+        let deleted = say(&ocimod, &setting, &["delete", &format!("{path}@v2.0.1")]);
         let versions = |module: &str| {
             let listed = say(&ocimod, &setting, &["list", module, "--format", "json"]);
             (listed.status == Some(0)).then(|| listed.json()["versions"].clone())
         };
         let of_leaf = versions(LEAF).unwrap();
-        assert_eq!(
-            (&of_leaf[0]["version"], &of_leaf[0]["yanked"]),
-            (&json!("2.0.1"), &json!(true)),
-            "{name}"
-        );
+        let first = (&of_leaf[0]["version"], &of_leaf[0]["yanked"]);
+        assert_eq!(first, (&json!("2.0.1"), &json!(true)), "{name}");
         if name == "hash-as-repo" {
             deleted.success();
-            assert_eq!(versions(TOP), None, "{name}");
+            assert_eq!(versions(path), None, "{name}");
         } else {
             assert!(deleted.fails_with(4).stderr.contains("[manifest-shared]"), "{name}");
         }
