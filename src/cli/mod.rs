@@ -225,8 +225,10 @@ async fn until_interrupted(
     verb: impl Future<Output = Result<ExitStatus, Failure>>,
 ) -> Result<ExitStatus, Failure> {
     tokio::select! {
-        outcome = verb => outcome,
+        // First, so that a signal is waited for before there is anything to be interrupted: a terminal that shows nothing, say.
+        biased;
         Ok(()) = tokio::signal::ctrl_c() => Err(Failure::new(ErrorKind::Failed, "interrupted")),
+        outcome = verb => outcome,
     }
 }
 
