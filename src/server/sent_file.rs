@@ -85,7 +85,12 @@ impl Handover {
         let mut parts = self.parts();
         let sends_files = !parts.due.is_empty();
         parts.cork(stream, sends_files);
+        let lost = || Poll::Ready(Err(io::Error::other("a part of a file has lost its place in the answer")));
         let Some(part) = parts.due.front_mut() else {
+            // What stands for nothing must not go out in its place.
+            if slices.iter().any(|slice| is_stand_in(slice)) {
+                return lost();
+            }
             return Pin::new(stream).poll_write_vectored(context, slices);
         };
         let Some(first) = slices.iter().position(|slice| !slice.is_empty()) else {
@@ -95,9 +100,7 @@ impl Handover {
             // What came before the part.
             return match slices.iter().position(|slice| is_stand_in(slice)) {
                 Some(end) => Pin::new(stream).poll_write_vectored(context, &slices[..end]),
-                None => {
-                    Poll::Ready(Err(io::Error::other("a part of a file has lost its place in the answer")))
-                }
+                None => lost(),
             };
         }
         let count = slices[first].len().min(part.left);
@@ -428,6 +431,13 @@ mod tests {
         let mut stream = Slow::default();
         let copy = STAND_IN[..10].to_vec();
         write(&files, &mut stream, &[b"head", &copy]).await.unwrap_err();
+        assert!(stream.written.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_stands_for_no_part_is_not_sent() {
+        let mut stream = Slow::default();
+        write(&Handover::default(), &mut stream, &[b"head", &STAND_IN[..10]]).await.unwrap_err();
         assert!(stream.written.lock().unwrap().is_empty());
     }
 

@@ -48,9 +48,18 @@ fn blob(content: &[u8]) -> Vec<u8> {
 }
 
 fn index_entry(content: &[u8], name: &str) -> String {
+    annotated_entry(content, "org.opencontainers.image.ref.name", name)
+}
+
+/// An entry of an index for what has no tag.
+fn untagged_entry(content: &[u8], repository: &str) -> String {
+    annotated_entry(content, "works.ocimod.repository", repository)
+}
+
+fn annotated_entry(content: &[u8], annotation: &str, value: &str) -> String {
     json!({
         "mediaType": IMAGE_MANIFEST, "digest": Digest::of(content), "size": content.len(),
-        "annotations": {"org.opencontainers.image.ref.name": name},
+        "annotations": {annotation: value},
     })
     .to_string()
 }
@@ -233,15 +242,6 @@ async fn contents_that_lie_hide_themselves_and_nothing_else() {
         ]
     );
     ocimod.run(["store", "verify", "--repair", shown.as_str()]).fails_with(2);
-}
-
-/// An entry of an index for what has no tag.
-fn untagged_entry(content: &[u8], repository: &str) -> String {
-    json!({
-        "mediaType": IMAGE_MANIFEST, "digest": Digest::of(content), "size": content.len(),
-        "annotations": {"works.ocimod.repository": repository},
-    })
-    .to_string()
 }
 
 #[tokio::test(flavor = "multi_thread")]
